@@ -1,0 +1,154 @@
+"""Why a verdict is what it is: a code with figures, said in English or Chinese.
+
+Verdicts carry codes, not sentences, so that one verdict reads the same in both languages and a
+machine can count reasons. Every sentence that a reader sees about a judgement stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+Param = str | int | float | None
+
+TEXTS: Final[Mapping[str, tuple[str, str]]] = {
+    # clause reasons
+    "met": ("requirement met", "满足要求"),
+    "below_threshold": (
+        "{value} misses the threshold {threshold}; even the favourable end of the interval, "
+        "{bound}, misses it",
+        "{value} 未达到门限 {threshold}；区间的有利端 {bound} 也未达到",
+    ),
+    "out_of_limit": ("{value} is outside the limit {threshold}", "{value} 超出限值 {threshold}"),
+    "not_equal": ("found {value}, required {threshold}", "实测 {value}，要求 {threshold}"),
+    "found": ("{count} found, none allowed: {what}", "发现 {count} 项，要求为零：{what}"),
+    "open": (
+        "after {n} pairs the interval {interval} still contains both answers",
+        "{n} 对测量后，区间 {interval} 仍不能区分达标与否",
+    ),
+    "estimate_short": (
+        "the interval is good enough but the estimate {value} lies below the threshold {threshold}",
+        "区间满足要求，但估计值 {value} 低于门限 {threshold}",
+    ),
+    "not_measured": ("not measured: {what}", "未测量：{what}"),
+    "too_few_pairs": (
+        "only {n} valid pairs of at least {needed}; excluded because of {conditions}",
+        "有效测量对仅 {n} 对，至少需要 {needed} 对；剔除原因：{conditions}",
+    ),
+    "too_many_exclusions": (
+        "{share} of the {arm} blocks were excluded, at most {limit} allowed; because of "
+        "{conditions}",
+        "{arm} 组有 {share} 的测量块被剔除，上限为 {limit}；原因：{conditions}",
+    ),
+    "not_a_number": ("{what} is not a finite number", "{what} 不是有限数值"),
+    "not_selected": (
+        "the clause was not selected in this run",
+        "本次运行未选中该条款",
+    ),
+    "wrong_answers": (
+        "{count} of {n} answers differ from the recompute arm beyond the tolerance {tolerance}",
+        "{n} 个回答中有 {count} 个与重算组的差异超出容差 {tolerance}",
+    ),
+    "engine_disagrees_with_itself": (
+        "the engine disagrees with itself in {count} of {n} answers; nothing can be said about the "
+        "appliance",
+        "引擎自身重复运行有 {count}/{n} 个回答不一致，无法评价设备",
+    ),
+    "appliance_errors": (
+        "{count} of {n} requests failed on the appliance ({kinds}) while the paired {reference} "
+        "blocks were healthy",
+        "设备组 {n} 个请求中 {count} 个失败（{kinds}），而配对的 {reference} 组正常",
+    ),
+    "errors_everywhere": (
+        "requests failed in both arms ({kinds}); the cause is not the appliance alone",
+        "两组均有请求失败（{kinds}），原因不能归于设备",
+    ),
+    "effect_in_same_arm": (
+        "one arm against itself shows {value}, interval {interval}, allowed within {threshold}",
+        "同一组自身对比出现 {value}，区间 {interval}，允许范围 {threshold}",
+    ),
+    # gate reasons
+    "all_clauses_met": ("all {n} clauses are met", "全部 {n} 项条款均满足"),
+    "clauses_decide": ("{verdict} because of {clauses}", "结论 {verdict}，依据条款 {clauses}"),
+    # decision reasons
+    "next_gate": ("the next gate may open", "可进入下一门禁"),
+    "campaign_complete": ("the last gate is passed", "最后一道门禁已通过"),
+    "stop": ("the contract grants no further retest", "合同不再给予复测机会"),
+    "retest_left": ("the contract grants {n} more retest(s)", "合同还允许 {n} 次复测"),
+    "extend": (
+        "{pairs} of at most {max_pairs} pairs measured; measure more",
+        "已测 {pairs} 对，上限 {max_pairs} 对；继续加测",
+    ),
+    "limit_reached": (
+        "{max_pairs} pairs are the contract's limit; the contract says {decision}",
+        "已达合同上限 {max_pairs} 对；合同规定：{decision}",
+    ),
+    "rerun": (
+        "the measurement was at fault; rerun {used} of {limit}",
+        "测量本身存在问题；第 {used}/{limit} 次重跑",
+    ),
+    "rerun_limit": (
+        "the measurement was at fault and its {limit} reruns are used; a person must act",
+        "测量本身存在问题且 {limit} 次重跑已用尽；需人工处理",
+    ),
+    "does_not_count": (
+        "this run does not count ({mode}); no decision follows from it",
+        "本次运行不计入（{mode}），不产生决定",
+    ),
+    # findings
+    "above_band": (
+        "{where}: gain {value} lies above the band's top {top}: investigate the baseline (its read "
+        "rate, its cache, its software build)",
+        "{where}：增益 {value} 高于区间上限 {top}：请检查基线（读取速率、缓存、软件版本）",
+    ),
+    "robust_disagrees": (
+        "{where}: the robust estimate {value} and the mean disagree",
+        "{where}：稳健估计 {value} 与均值不一致",
+    ),
+    "lag1": (
+        "{where}: neighbouring pairs are correlated (lag-1 {value})",
+        "{where}：相邻测量对存在相关（一阶 {value}）",
+    ),
+    "drift": (
+        "{where}: the effect drifts by {value} a pair",
+        "{where}：效应随测量对漂移，每对 {value}",
+    ),
+    "order_effect": (
+        "{where}: the order of the arms matters ({value})",
+        "{where}：两组先后顺序有影响（{value}）",
+    ),
+    "one_piece_of_evidence": (
+        "in a closed loop TTFT is nearly level / throughput: the clauses on TTFT and throughput are "
+        "one piece of evidence, not two",
+        "闭环负载下 TTFT 约等于 并发数/吞吐：首字延迟与吞吐两项条款实为同一份证据",
+    ),
+    "speedup": (
+        "{where}: TTFT p50 {reference} s recomputed, {value} s restored, {ratio} times faster "
+        "(information only)",
+        "{where}：重算 TTFT p50 {reference} 秒，恢复后 {value} 秒，快 {ratio} 倍（仅供参考）",
+    ),
+    "pair_noise": (
+        "{where}: sd of a pair's log ratio {value} (plans G3)",
+        "{where}：单对对数比标准差 {value}（用于规划 G3）",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A code of :data:`TEXTS` with the figures its sentence needs, already formatted."""
+
+    code: str
+    params: Mapping[str, Param] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.code not in TEXTS:
+            raise KeyError(f"reason code {self.code!r} has no text")
+
+    def text(self, lang: str = "en") -> str:
+        """The sentence in ``lang`` ("en" or "zh")."""
+        return TEXTS[self.code][1 if lang == "zh" else 0].format(**self.params)
+
+    def __str__(self) -> str:
+        return self.text()

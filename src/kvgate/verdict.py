@@ -1,0 +1,157 @@
+"""Verdicts and decisions: the words a gate ends with, and the records that carry them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from kvgate.errors import EXIT_FAIL, EXIT_INCONCLUSIVE, EXIT_INVALID, EXIT_PASS
+from kvgate.reason import Reason
+
+
+class Verdict(StrEnum):
+    """What evidence says of a clause or a gate."""
+
+    PASS = "PASS"  # noqa: S105 - a verdict, not a password
+    INCONCLUSIVE = "INCONCLUSIVE"
+    INVALID = "INVALID"
+    FAIL = "FAIL"
+
+
+class Decision(StrEnum):
+    """What follows from a gate's verdict under the contract."""
+
+    PROCEED = "PROCEED"
+    STOP_LOSS = "STOP-LOSS"
+    EXTEND = "EXTEND"
+    RERUN = "RERUN"
+    HOLD = "HOLD"
+
+
+class About(StrEnum):
+    """Whom a validity condition speaks about: only the appliance's own faults are held against it."""
+
+    INSTRUMENT = "instrument"
+    ENVIRONMENT = "environment"
+    APPLIANCE = "appliance"
+
+
+_SEVERITY: Final = (Verdict.PASS, Verdict.INCONCLUSIVE, Verdict.INVALID, Verdict.FAIL)
+
+EXIT_CODE: Final[Mapping[Verdict, int]] = {
+    Verdict.PASS: EXIT_PASS,
+    Verdict.FAIL: EXIT_FAIL,
+    Verdict.INCONCLUSIVE: EXIT_INCONCLUSIVE,
+    Verdict.INVALID: EXIT_INVALID,
+}
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """FAIL > INVALID > INCONCLUSIVE > PASS; no verdict at all is INVALID, never PASS."""
+    return max(verdicts, key=_SEVERITY.index, default=Verdict.INVALID)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One validity condition of one block: measured value against the contract's limit.
+
+    ``ok`` is None where the value could not be had; that breaks the condition like False does.
+    """
+
+    name: str
+    about: About
+    ok: bool | None
+    value: float | str | None
+    limit: float | str | None
+    unit: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """A block that broke a condition, and the pair that left the comparison with it."""
+
+    block: int
+    pair: int | None
+    arm: str
+    cell: str
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured number of a clause beside its threshold.
+
+    ``where`` is a cell ("cold_restore@16") or a host; ``value``, ``low``, ``high``, ``threshold`` are
+    in ``unit`` ("1" is a fraction); ``low``/``high`` is the interval that the verdict rests on;
+    ``n`` counts pairs, hosts or requests; ``details`` are further numbers for the reader.
+    """
+
+    where: str
+    value: float | str | None
+    unit: str
+    relation: str
+    threshold: float | str | None
+    verdict: Verdict
+    reason: Reason
+    n: int
+    low: float | None = None
+    high: float | None = None
+    details: Mapping[str, float | str | None] | None = None
+
+    def __post_init__(self) -> None:
+        finite = not isinstance(self.value, float) or math.isfinite(self.value)
+        if self.verdict is Verdict.PASS and (self.value is None or not finite):
+            raise ValueError(f"{self.where}: a PASS needs a finite value, got {self.value}")
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseVerdict:
+    """The verdict of one numbered requirement; ``accepted`` is what a gate's test asserts."""
+
+    clause: str
+    form: str
+    metric: str
+    text: Mapping[str, str]
+    verdict: Verdict
+    reason: Reason
+    figures: tuple[Figure, ...]
+    findings: tuple[Reason, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        return self.verdict is Verdict.PASS
+
+
+@dataclass(frozen=True, slots=True)
+class GateVerdict:
+    """The verdict of a gate with everything that led to it; this is ``verdict.json``.
+
+    ``decision`` is None for a run that does not count (engineering, repeat).
+    """
+
+    gate: int
+    campaign: str
+    run: int
+    mode: str
+    rehearsal: bool
+    as_of: str
+    contract_id: str
+    contract_digest: str
+    judged_by: str
+    verdict: Verdict
+    reason: Reason
+    decision: Decision | None
+    decision_reason: Reason
+    clauses: tuple[ClauseVerdict, ...]
+    exclusions: tuple[Exclusion, ...]
+    findings: tuple[Reason, ...]
+    pairs_measured: int
+    blocks_measured: int
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODE[self.verdict]
