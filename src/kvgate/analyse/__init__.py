@@ -1,0 +1,1 @@
+"""Pure code from records to block statistics, validity and estimates."""
