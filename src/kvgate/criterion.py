@@ -38,15 +38,30 @@ def _metrics(*rows: tuple[str, str, Source, str]) -> Mapping[str, Metric]:
 
 
 METRICS: Final = _metrics(
-    ("ttft", "s", Source.BLOCK, "first token of any kind minus request sent; quantile over requests"),
-    ("itl", "s", Source.BLOCK, "gap between neighbouring tokens with stamps of their own; quantile"),
+    (
+        "ttft",
+        "s",
+        Source.BLOCK,
+        "first token of any kind minus request sent; quantile over requests",
+    ),
+    (
+        "itl",
+        "s",
+        Source.BLOCK,
+        "gap between neighbouring tokens with stamps of their own; quantile",
+    ),
     (
         "throughput",
         "tok/s",
         Source.BLOCK,
         "output tokens between the level-th completion and the last issue, over that time",
     ),
-    ("restore_rate", "B/s", Source.BLOCK, "bytes the store read during the block over its duration"),
+    (
+        "restore_rate",
+        "B/s",
+        Source.BLOCK,
+        "bytes the store read during the block over its duration",
+    ),
     ("failed_requests", "1", Source.BLOCK, "requests that did not succeed over requests sent"),
     ("wrong_answers", "1", Source.ANSWERS, "answers that differ beyond the tolerance over answers"),
     ("device_model", "text", Source.FACT, "model name that the appliance reports"),
@@ -62,7 +77,12 @@ METRICS: Final = _metrics(
     ("kernel_errors_24h", "1", Source.FACT, "MCE, AER and I/O errors in the kernel log of 24 h"),
     ("link_rate", "bit/s", Source.FACT, "negotiated rate of the RoCE port (sysfs speed)"),
     ("link_mtu", "B", Source.FACT, "MTU of the RoCE port"),
-    ("link_flaps", "1", Source.FACT, "carrier_changes of the RoCE port since boot, beyond the first up"),
+    (
+        "link_flaps",
+        "1",
+        Source.FACT,
+        "carrier_changes of the RoCE port since boot, beyond the first up",
+    ),
     ("rocev2_gid", "text", Source.FACT, "index of a routable IPv4 RoCE v2 GID"),
     ("pfc_priority", "text", Source.FACT, "priorities with PFC enabled"),
     ("nvme_count", "1", Source.FACT, "NVMe controllers present"),

@@ -1,0 +1,96 @@
+"""What analysis hands to decision and report: blocks, pairs and observations, all plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kvgate.analyse.block import BlockStatistics
+from kvgate.plan import Cell
+from kvgate.verdict import Condition
+
+
+@dataclass(frozen=True, slots=True)
+class BlockResult:
+    """One measured block: where it belongs, its one-number statistics, its validity.
+
+    ``role`` is "reference" or "test"; ``pair`` is None for blocks outside pairs; ``position`` is the
+    place of its session inside the pair (0 ran first); ``counters`` are the increases of engine and
+    store counters over the block (None: missing).
+    """
+
+    n: int
+    session: int
+    pair: int | None
+    role: str
+    position: int
+    arm: str
+    cell: Cell
+    kind: str
+    statistics: BlockStatistics
+    conditions: tuple[Condition, ...]
+    counters: Mapping[str, float | None]
+    started_at: str
+
+    @property
+    def valid(self) -> bool:
+        return all(condition.ok is True for condition in self.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One probe answer, by prompt: tokens and log-probabilities (nats) of each position."""
+
+    block: int
+    arm: str
+    prompt_digest: str
+    tokens: tuple[str, ...]
+    logprobs: tuple[float | None, ...]
+    margins: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A value of a metric at one place: a host's fact or a number of a long run."""
+
+    metric: str
+    where: str
+    value: float | str | None
+    unit: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SoakWindow:
+    """One window of a long run; times in campaign seconds since its start."""
+
+    start_s: float
+    end_s: float
+    n_requests: int
+    n_failed: int
+    ttft_p50_s: float | None
+    output_tok_per_s: float | None
+    resident_bytes: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SoakEvent:
+    """Something that happened in a long run: an injected fault, its proof, its recovery, a restart."""
+
+    at_s: float
+    kind: str
+    detail: str
+    proved: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """Everything that the judge looks at; a pure function of the evidence bundle."""
+
+    blocks: tuple[BlockResult, ...]
+    answers: tuple[Answer, ...]
+    observed: tuple[Observed, ...]
+    windows: tuple[SoakWindow, ...]
+    events: tuple[SoakEvent, ...]
+    expected_hosts: Mapping[str, tuple[str, ...]]
+    time_scale: float
