@@ -31,8 +31,8 @@ FINDING_CONFIDENCE: Final = 0.99
 would cry wolf in every second campaign."""
 
 ROBUST_LIMIT: Final = 0.8
-"""In standard errors of the mean. Six or more normal pairs pass it in under 1 % of campaigns, t with
-3 degrees of freedom in 2-8 % (by simulation)."""
+"""In standard errors of the mean. Six or more normal pairs pass it in under 1 % of campaigns, pairs
+with three degrees of freedom in 2-8 % (by simulation)."""
 
 LAG1_RISK: Final = 0.05
 
@@ -50,7 +50,8 @@ class EffectEstimate:
 
     Findings and their criteria:
 
-    * robust_disagrees (from six pairs): Hodges-Lehmann and mean differ by over 0.8 standard errors of the mean.
+    * robust_disagrees (from six pairs): Hodges-Lehmann and mean differ by over 0.8 standard errors
+      of the mean.
     * lag1: the lag-1 correlation exceeds the one-sided 5 % limit of independent pairs.
     * drift: the 99 % interval of the trend leaves out zero.
     * order_effect: the 99 % interval of the difference AB - BA leaves out zero.
