@@ -1,0 +1,1 @@
+"""Evidence: what was measured, kept so that every number can be recomputed."""
