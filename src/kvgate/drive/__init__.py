@@ -1,0 +1,1 @@
+"""The only caller of ansible-runner and paramiko: brings hosts into an arm and collects facts."""

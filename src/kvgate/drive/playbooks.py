@@ -1,0 +1,255 @@
+"""Runs one playbook and believes it only when every expected host reported.
+
+ansible-runner calls a play with an unmatched host pattern, a play without statistics and a play
+with ignored unreachable hosts "successful"; none of them is one here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ansible_runner
+
+from kvgate.errors import CannotMeasure, Interrupted, UsageError
+
+PLAY_TIMEOUT_S = 1800
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEvent:
+    """One finished task on one host; ``result`` keeps only what our roles publish."""
+
+    host: str
+    task: str
+    status: str
+    duration_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlayResult:
+    """What a play did: a short event log for the evidence and the facts our roles published."""
+
+    playbook: str
+    hosts: tuple[str, ...]
+    events: tuple[TaskEvent, ...]
+    published: Mapping[str, Mapping[str, Any]]
+
+
+class Playbooks:
+    """Runs the playbooks of a checkout against one inventory; ``should_stop`` cancels a play."""
+
+    def __init__(self, playbooks: Path, inventory: Path) -> None:
+        self._playbooks = playbooks
+        self._inventory = inventory
+        self._stop = False
+
+    def stop(self) -> None:
+        self._stop = True
+
+    def run(
+        self,
+        name: str,
+        variables: Mapping[str, Any],
+        *,
+        hosts: Sequence[str],
+        timeout_s: float = PLAY_TIMEOUT_S,
+    ) -> PlayResult:
+        """Run ``playbooks/<name>.yml``; every host of ``hosts`` must report, and none may fail.
+
+        Raises CannotMeasure naming host, task and message; Interrupted when cancelled.
+        """
+        collector = _Collector()
+        with _private_dir() as private:
+            runner = ansible_runner.run(
+                private_data_dir=str(private),
+                playbook=str(self._playbooks / f"{name}.yml"),
+                inventory=str(self._inventory),
+                extravars=dict(variables),
+                envvars=_environment(self._playbooks),
+                event_handler=collector.handle,
+                cancel_callback=lambda: self._stop,
+                quiet=True,
+                settings={"suppress_ansible_output": True, "idle_timeout": int(timeout_s)},
+                timeout=int(timeout_s),
+            )
+            stdout_tail = _tail(runner)
+        if self._stop or runner.status == "canceled":
+            raise Interrupted(f"the play {name} was stopped")
+        where = f"playbooks/{name}.yml"
+        if runner.status == "timeout":
+            raise CannotMeasure(
+                f"the play did not end within {timeout_s:g} s",
+                where=where,
+                remedy="check that the hosts answer and that no task waits for input",
+            )
+        collector.raise_for_faults(where)
+        check_stats(runner.stats, expected=hosts, where=where, hint=stdout_tail)
+        return PlayResult(name, tuple(hosts), tuple(collector.events), collector.published)
+
+
+def check_stats(
+    stats: Mapping[str, Any] | None, *, expected: Sequence[str], where: str, hint: str = ""
+) -> None:
+    """The play's final statistics against the hosts that had to report.
+
+    Raises CannotMeasure when statistics are missing or a host is absent, failed or unreachable.
+    """
+    if not expected:
+        raise CannotMeasure("no host to run on", where=where, remedy="check the inventory's groups")
+    if stats is None:
+        raise CannotMeasure(
+            f"the play ended without statistics{': ' + hint if hint else ''}",
+            where=where,
+            remedy="run ansible-playbook by hand to see why",
+        )
+    for kind, word in (("dark", "unreachable"), ("failures", "failed")):
+        bad = sorted(host for host, count in (stats.get(kind) or {}).items() if count)
+        if bad:
+            raise CannotMeasure(f"{word}: {', '.join(bad)}", where=where, remedy=_REMEDY[word])
+    ignored = stats.get("ignored") or {}
+    if any(ignored.values()):
+        raise CannotMeasure(
+            f"errors were ignored on {', '.join(sorted(ignored))}",
+            where=where,
+            remedy="remove ignore_errors from the playbook",
+        )
+    reported = set(stats.get("ok") or {}) | set(stats.get("changed") or {})
+    missing = sorted(set(expected) - reported)
+    if missing:
+        raise CannotMeasure(
+            f"no report from {', '.join(missing)}: the play matched {len(reported)} of "
+            f"{len(expected)} hosts",
+            where=where,
+            remedy="check host patterns and --limit; every host of the inventory must report",
+        )
+
+
+_REMEDY = {
+    "unreachable": "check the network and the SSH keys of the host",
+    "failed": "see the message of the failed task in ansible/ of the evidence",
+}
+
+
+class _Collector:
+    """Keeps what matters of the event stream; the handler only appends, so it never slows a play."""
+
+    def __init__(self) -> None:
+        self.events: list[TaskEvent] = []
+        self.published: dict[str, dict[str, Any]] = {}
+        self._faults: list[tuple[str, str, str, str]] = []
+
+    def handle(self, event: Mapping[str, Any]) -> bool:
+        kind = str(event.get("event", ""))
+        data: Mapping[str, Any] = event.get("event_data") or {}
+        host, task = str(data.get("host", "")), str(data.get("task", ""))
+        if kind.startswith("runner_on_") and kind != "runner_on_start":
+            status = kind.removeprefix("runner_on_")
+            self.events.append(TaskEvent(host, task, status, data.get("duration")))
+            result: Mapping[str, Any] = data.get("res") or {}
+            if status == "ok":
+                for key, value in (result.get("ansible_facts") or {}).items():
+                    if key.startswith("kvgate_"):
+                        self.published.setdefault(host, {})[key] = value
+            elif status in {"failed", "unreachable"} and not data.get("ignore_errors"):
+                self._faults.append((status, host, task, _message(result)))
+        # A handler that returns None makes ansible-runner drop the play's statistics.
+        return True
+
+    def raise_for_faults(self, where: str) -> None:
+        if not self._faults:
+            return
+        status, host, task, message = self._faults[0]
+        if status == "unreachable":
+            raise CannotMeasure(
+                f"host {host} is unreachable: {message}", where=where, remedy=_REMEDY[status]
+            )
+        remedy = "" if " -- " in message else "correct the cause on that host and run again"
+        raise CannotMeasure(f"host {host}, {task}: {message}", where=where, remedy=remedy)
+
+
+def _message(result: Mapping[str, Any]) -> str:
+    """The most telling line of a failed task, without the noise of a shell."""
+    for key in ("stderr", "msg", "module_stderr", "stdout", "reason"):
+        value = result.get(key)
+        if isinstance(value, str) and value.strip():
+            return value.strip().splitlines()[-1][:500]
+    return "failed without a message"
+
+
+def _tail(runner: Any) -> str:
+    try:
+        with runner.stdout as stream:
+            lines = [line.strip() for line in stream.read().splitlines() if line.strip()]
+    except (OSError, AttributeError, ValueError):
+        return ""
+    errors = [line for line in lines if "ERROR" in line or "error" in line.lower()]
+    return (errors or lines or [""])[-1][:300]
+
+
+def _environment(playbooks: Path) -> dict[str, str]:
+    """Ansible's settings, said once; SSH notices a silently cut link within 15 s."""
+    return {
+        "ANSIBLE_ROLES_PATH": str(playbooks / "roles"),
+        "ANSIBLE_HOST_KEY_CHECKING": "True",
+        "ANSIBLE_PIPELINING": "True",
+        "ANSIBLE_RETRY_FILES_ENABLED": "False",
+        "ANSIBLE_GATHERING": "explicit",
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_LOCALHOST_WARNING": "False",
+        "ANSIBLE_INVENTORY_UNPARSED_FAILED": "True",
+        "ANSIBLE_SSH_ARGS": (
+            "-o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=3 "
+            "-o ServerAliveCountMax=2 -o ConnectTimeout=10"
+        ),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
+    }
+
+
+@contextmanager
+def _private_dir() -> Iterator[Path]:
+    """ansible-runner's scratch folder; raw artifacts may hold secrets, so they never stay."""
+    path = Path(tempfile.mkdtemp(prefix="kvgate-play-"))
+    # ansible-runner installs no handler of its own, but its pexpect child must not outlive us.
+    previous = signal.getsignal(signal.SIGINT)
+    try:
+        yield path
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def list_inventory(path: Path) -> Mapping[str, Any]:
+    """What ``ansible-inventory --list`` says of ``path``; raises UsageError with its message."""
+    if not path.exists():
+        raise UsageError(
+            "the inventory does not exist",
+            where=str(path),
+            remedy="name one with --inventory DIR; the shipped ones are in inventories/",
+        )
+    command = [
+        str(Path(sys.executable).with_name("ansible-inventory")), "-i", str(path), "--list",
+    ]  # fmt: skip
+    env = os.environ | _environment(path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env)
+    if done.returncode != 0:
+        message = next(
+            (s for s in done.stderr.splitlines() if "ERROR" in s or "rror" in s), done.stderr
+        )
+        raise UsageError(
+            f"Ansible cannot read it: {message.strip()[:400]}",
+            where=str(path),
+            remedy="correct that file",
+        )
+    listing: Mapping[str, Any] = json.loads(done.stdout)
+    return listing

@@ -1,0 +1,114 @@
+"""The inventory: where the arms live. An Ansible inventory with a few variables of ours.
+
+The contract says what is compared; the inventory says on which hosts, behind which role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kvgate.errors import UsageError
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class Inventory(BaseModel):
+    """The variables that kvgate reads, with the hosts of each group.
+
+    ``time_scale`` is campaign seconds per second of this inventory: 1 on real hardware, more only in
+    a rehearsal. ``store_bytes`` says who counts the bytes that a restore moved.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str
+    hosts: Mapping[str, tuple[str, ...]]
+    rehearsal: bool
+    contract: str
+    engine_role: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
+    engine_host: str
+    engine_port: Port
+    store_ports: Mapping[str, Port] = {}
+    store_metrics: Literal["kvstore", "lmcache"] = "lmcache"
+    store_bytes: Literal["store", "process"] = "process"
+    time_scale: Annotated[float, Field(ge=1)] = 1.0
+    engine_args: tuple[str, ...] = ()
+    store_args: tuple[str, ...] = ()
+    prime_args: tuple[str, ...] = ()
+    engine_home: str = ""
+    waits_s: Annotated[float, Field(gt=0)] = 120.0
+
+    @property
+    def engine_url(self) -> str:
+        return f"http://{self.engine_host}:{self.engine_port}"
+
+    def store_url(self, store: str) -> str | None:
+        port = self.store_ports.get(store)
+        return None if port is None else f"http://{self.engine_host}:{port}"
+
+    def group(self, name: str) -> tuple[str, ...]:
+        return self.hosts.get(name, ())
+
+    @property
+    def all_hosts(self) -> tuple[str, ...]:
+        return tuple(sorted({host for hosts in self.hosts.values() for host in hosts}))
+
+
+REQUIRED_GROUPS = ("engines", "appliances", "load_clients")
+_PREFIX = "kvgate_"
+
+
+def inventory_from(listing: Mapping[str, Any], *, path: str) -> Inventory:
+    """Inventory from what ``ansible-inventory --list`` prints.
+
+    Raises UsageError when a group is empty, a variable is unknown, missing or of the wrong kind, or
+    when hosts disagree about one of our variables.
+    """
+    hostvars: Mapping[str, Mapping[str, Any]] = listing.get("_meta", {}).get("hostvars", {})
+    groups = {
+        name: tuple(sorted(_hosts_of(listing, name)))
+        for name in listing
+        if name not in {"_meta", "all", "ungrouped"}
+    }
+    for group in REQUIRED_GROUPS:
+        if not groups.get(group):
+            raise UsageError(
+                f"the group {group!r} has no host",
+                where=path,
+                remedy=f"add at least one host to {group}; inventories/rehearsal shows how",
+            )
+    variables: dict[str, Any] = {}
+    for host, values in hostvars.items():
+        for key, value in values.items():
+            if not key.startswith(_PREFIX):
+                continue
+            name = key.removeprefix(_PREFIX)
+            if name in variables and variables[name] != value:
+                raise UsageError(
+                    f"{key} differs between hosts ({host} says {value!r})",
+                    where=path,
+                    remedy="set it once in group_vars/all.yml",
+                )
+            variables[name] = value
+    try:
+        return Inventory.model_validate({**variables, "path": path, "hosts": groups})
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = _PREFIX + ".".join(str(p) for p in problem["loc"])
+        what = {"extra_forbidden": "unknown variable", "missing": "missing variable"}.get(
+            problem["type"], problem["msg"]
+        )
+        raise UsageError(
+            f"{key}: {what}", where=path, remedy="correct group_vars/all.yml of the inventory"
+        ) from error
+
+
+def _hosts_of(listing: Mapping[str, Any], group: str) -> set[str]:
+    entry: Mapping[str, Any] = listing.get(group, {})
+    hosts = set(entry.get("hosts", ()))
+    for child in entry.get("children", ()):
+        hosts |= _hosts_of(listing, child)
+    return hosts
