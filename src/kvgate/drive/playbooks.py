@@ -94,7 +94,7 @@ class Playbooks:
                 remedy="check that the hosts answer and that no task waits for input",
             )
         collector.raise_for_faults(where)
-        check_stats(runner.stats, expected=hosts, where=where, hint=stdout_tail)
+        check_stats(collector.stats, expected=hosts, where=where, hint=stdout_tail)
         return PlayResult(name, tuple(hosts), tuple(collector.events), collector.published)
 
 
@@ -128,7 +128,7 @@ def check_stats(
     missing = sorted(set(expected) - reported)
     if missing:
         raise CannotMeasure(
-            f"no report from {', '.join(missing)}: the play matched {len(reported)} of "
+            f"no report from {', '.join(missing)}: the play reached {len(reported & set(expected))} of "
             f"{len(expected)} hosts",
             where=where,
             remedy="check host patterns and --limit; every host of the inventory must report",
@@ -147,13 +147,16 @@ class _Collector:
     def __init__(self) -> None:
         self.events: list[TaskEvent] = []
         self.published: dict[str, dict[str, Any]] = {}
+        self.stats: Mapping[str, Any] | None = None
         self._faults: list[tuple[str, str, str, str]] = []
 
     def handle(self, event: Mapping[str, Any]) -> bool:
         kind = str(event.get("event", ""))
         data: Mapping[str, Any] = event.get("event_data") or {}
         host, task = str(data.get("host", "")), str(data.get("task", ""))
-        if kind.startswith("runner_on_") and kind != "runner_on_start":
+        if kind == "playbook_on_stats":
+            self.stats = data
+        elif kind.startswith("runner_on_") and kind != "runner_on_start":
             status = kind.removeprefix("runner_on_")
             self.events.append(TaskEvent(host, task, status, data.get("duration")))
             result: Mapping[str, Any] = data.get("res") or {}
@@ -241,7 +244,9 @@ def list_inventory(path: Path) -> Mapping[str, Any]:
         str(Path(sys.executable).with_name("ansible-inventory")), "-i", str(path), "--list",
     ]  # fmt: skip
     env = os.environ | _environment(path)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env=env
+    )
     if done.returncode != 0:
         message = next(
             (s for s in done.stderr.splitlines() if "ERROR" in s or "rror" in s), done.stderr
