@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from kvgate.analyse.boundary import critical_values
 from kvgate.analyse.noise import Noise, draw
-from kvgate.analyse.sequential import LookPlan
+from kvgate.analyse.sequential import LookPlan, carry_over_inflation
 from kvgate.errors import UsageError
 
 Floats = NDArray[np.float64]
@@ -126,15 +126,19 @@ def simulate_gate(
     noise: Noise | None = None,
     level_correlation: float = LEVEL_CORRELATION,
     clause_correlation: float = CLAUSE_CORRELATION,
+    excluded_share: float = 0.0,
 ) -> GateCharacteristic:
     """Simulate campaigns of a gate: PASS when every level of every clause passes.
 
     Levels of the same name share their sessions. The correlation of two series is the product of
     ``level_correlation`` (where levels differ) and ``clause_correlation`` (where clauses differ).
     The first FAIL of any series ends the campaign; a series that has passed stays passed.
+    ``excluded_share`` of the pairs, at random, breaks a validity condition and is run again.
     Raises UsageError for an empty gate or contradicting correlations.
     """
-    sample = _Sample(clauses, campaigns, seed, noise, level_correlation, clause_correlation)
+    sample = _Sample(
+        clauses, campaigns, seed, noise, level_correlation, clause_correlation, excluded_share
+    )
     passed, failed = sample.first_looks(clauses)
     alone: list[tuple[str, Characteristic]] = []
     start = 0
@@ -202,6 +206,7 @@ class _Sample:
         noise: Noise | None,
         level_correlation: float,
         clause_correlation: float,
+        excluded_share: float = 0.0,
     ) -> None:
         if not clauses:
             raise UsageError("a gate without comparing clauses", remedy="give at least one clause")
@@ -215,7 +220,14 @@ class _Sample:
             number[:, None] == number[None, :], 1.0, clause_correlation
         )
         sd = np.array([sd for clause in clauses for sd in clause.pair_sd])
-        values = draw(noise or Noise(), rng, campaigns, pairs, sd, correlation)
+        if not 0.0 <= excluded_share < 0.5:
+            raise UsageError(f"excluded share {excluded_share}", remedy="give [0, 0.5)")
+        spare = math.ceil(4.0 * excluded_share * pairs)
+        values = draw(noise or Noise(), rng, campaigns, pairs + spare, sd, correlation)
+        if spare:
+            excluded = rng.random(values.shape[:2]) < excluded_share
+            valid_first = np.argsort(excluded, axis=1, kind="stable")[:, :pairs, None]
+            values = np.take_along_axis(values, valid_first, axis=1)
         n = np.arange(1, pairs + 1, dtype=np.float64)[None, :, None]
         self.mean: Floats = np.cumsum(values, axis=1) / n
         squares = np.cumsum(values * values, axis=1) - n * self.mean * self.mean
@@ -230,7 +242,8 @@ class _Sample:
             plan = clause.plan
             looks = slice(plan.min_pairs - 1, plan.max_pairs)
             n = np.arange(plan.min_pairs, plan.max_pairs + 1, dtype=np.float64)
-            scale = plan.inflation / np.sqrt(n)
+            widening = np.array([carry_over_inflation(plan.carry_over, int(k)) for k in n])
+            scale = widening / np.sqrt(n)
             low = scale * _critical(plan, plan.alpha_pass)
             high = scale * _critical(plan, plan.alpha_fail)
             for effect in clause.effects_log:

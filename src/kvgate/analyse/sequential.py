@@ -46,9 +46,9 @@ class LookPlan:
 
     ``alpha_pass`` is the risk of the lower bound (the consumer's, divided over granted retests);
     ``alpha_fail`` that of the upper bound (divided over the gate's clauses and levels by whoever
-    makes the plan). ``inflation`` >= 1 widens the intervals for noise that carries over from pair
-    to pair (see `carry_over_inflation`); ``sd_floor`` is a spread per pair, on the log scale, below
-    which no interval is believed.
+    makes the plan). ``carry_over`` is the correlation of neighbouring pairs that the intervals allow
+    for (see `carry_over_inflation`): with none, noise that carries over breaks both risks.
+    ``sd_floor`` is a spread per pair, on the log scale, below which no interval is believed.
 
     Raises UsageError when the numbers make no plan.
     """
@@ -58,14 +58,16 @@ class LookPlan:
     alpha_pass: float
     alpha_fail: float
     gamma: float = HSD_GAMMA
-    inflation: float = 1.0
+    carry_over: float = 0.0
     sd_floor: float = 0.0
 
     def __post_init__(self) -> None:
         check_plan(self.min_pairs, self.max_pairs, self.alpha_pass)
         check_plan(self.min_pairs, self.max_pairs, self.alpha_fail)
-        if not (self.inflation >= 1.0 and math.isfinite(self.inflation)):
-            raise UsageError(f"inflation {self.inflation} would narrow", remedy="give 1 or more")
+        if not 0.0 <= self.carry_over < 1.0:
+            raise UsageError(
+                f"carry_over {self.carry_over} is no correlation", remedy="give a number in [0, 1)"
+            )
         if not (self.sd_floor >= 0.0 and math.isfinite(self.sd_floor)):
             raise UsageError(f"sd_floor {self.sd_floor} is no spread", remedy="give 0 or more")
 
@@ -111,7 +113,7 @@ def repeated_interval(
     alpha_lower: float,
     alpha_upper: float,
     gamma: float = HSD_GAMMA,
-    inflation: float = 1.0,
+    carry_over: float = 0.0,
     sd_floor: float = 0.0,
 ) -> RepeatedInterval:
     """Repeated confidence interval of the mean at the look after the last of ``log_ratios``.
@@ -124,7 +126,7 @@ def repeated_interval(
     ``min_pairs`` are in, or the values do not vary.
     Raises UsageError for impossible plans or more than ``max_pairs`` values.
     """
-    plan = LookPlan(min_pairs, max_pairs, alpha_lower, alpha_upper, gamma, inflation, sd_floor)
+    plan = LookPlan(min_pairs, max_pairs, alpha_lower, alpha_upper, gamma, carry_over, sd_floor)
     if len(log_ratios) > max_pairs:
         raise UsageError(
             f"{len(log_ratios)} pairs, but max_pairs is {max_pairs}",
@@ -152,7 +154,8 @@ def _interval(values: Sequence[float], plan: LookPlan) -> RepeatedInterval:
         return RepeatedInterval(n, mean, sd, None, None, "too_few_pairs")
     if sd <= SPREAD_RESOLUTION and plan.sd_floor <= SPREAD_RESOLUTION:
         return RepeatedInterval(n, mean, sd, None, None, "zero_spread")
-    error = plan.inflation * max(sd, plan.sd_floor) / math.sqrt(n)
+    widening = carry_over_inflation(plan.carry_over, n)
+    error = widening * max(sd, plan.sd_floor) / math.sqrt(n)
     below, above = (
         critical_values(plan.min_pairs, plan.max_pairs, alpha, plan.gamma)[n - plan.min_pairs]
         for alpha in (plan.alpha_pass, plan.alpha_fail)
@@ -210,13 +213,18 @@ def first_crossing(
     return Crossing("open", look, last, len(values) - len(used), final=final, reason=last.reason)
 
 
-def carry_over_inflation(correlation: float) -> float:
-    """Factor by which intervals widen where neighbouring pairs correlate by ``correlation``.
+def carry_over_inflation(correlation: float, n: int) -> float:
+    """Factor by which the t interval of ``n`` pairs widens for an AR(1) ``correlation`` of them.
 
-    For an AR(1) process the variance of a long mean grows by (1 + r) / (1 - r), and that ratio is
-    what the t interval misses (Bayley & Hammersley 1946, J. R. Stat. Soc. Suppl. 8, 184-197).
-    1 for r <= 0. Raises UsageError unless -1 < r < 1.
+    The variance of the mean grows to v sigma^2 / n with
+    v = 1 + 2 sum_{k<n} (1 - k/n) r^k, while the expected sample variance shrinks to
+    sigma^2 (n - v) / (n - 1) (Bayley & Hammersley 1946, J. R. Stat. Soc. Suppl. 8, 184-197); the
+    factor is the root of their ratio to the independent case. 1 for correlations <= 0.
+    Raises UsageError unless -1 < correlation < 1.
     """
     if not -1.0 < correlation < 1.0:
         raise UsageError(f"{correlation} is no correlation", remedy="give a number in (-1, 1)")
-    return math.sqrt((1.0 + correlation) / (1.0 - correlation)) if correlation > 0.0 else 1.0
+    if correlation <= 0.0 or n < 2:
+        return 1.0
+    growth = 1.0 + 2.0 * math.fsum((1.0 - k / n) * correlation**k for k in range(1, n))
+    return math.sqrt(growth * (n - 1) / (n - growth))
