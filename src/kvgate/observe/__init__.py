@@ -1,0 +1,1 @@
+"""Observation: what engine, store and host say of themselves while a block runs."""

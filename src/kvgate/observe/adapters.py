@@ -1,0 +1,169 @@
+"""Which names each engine and store gives to what we need, over their versions.
+
+Every field has a list of spellings, newest version first; the first one on the page is taken alone,
+so a page of a version that shows old and new names side by side is read once. The page decides, not
+a version number: builds are patched and back-ported. Golden pages of each generation hold the map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from kvgate.errors import UsageError
+from kvgate.observe.counters import Counters, EngineCounters, StoreCounters
+from kvgate.observe.exposition import Sample, latest, series, total
+
+Role = Literal["engine", "store"]
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A spelling: metric name without ``_total`` and the labels it must carry."""
+
+    metric: str
+    labels: Mapping[str, str] | None = None
+
+    def on(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples of a page that go by this name."""
+        return series(samples, self.metric, **(self.labels or {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """Turns a page into counters.
+
+    ``name`` is what a contract or inventory calls it, ``role`` says which record it makes,
+    ``prefixes`` are the beginnings of the names it owns (kept raw beside the counters).
+    """
+
+    name: str
+    role: Role
+    prefixes: tuple[str, ...]
+    names: Mapping[str, tuple[Name, ...]]
+    derive: Callable[[dict[str, float | None], Sequence[Sample]], None] | None = None
+
+    def read(self, samples: Sequence[Sample]) -> Counters:
+        """The counters on a page; what is not there is None."""
+        values: dict[str, float | None] = {}
+        for field, spellings in (*self.names.items(), *_PROCESS.items()):
+            # The first spelling that is present decides, even when its value cannot be read.
+            found = next((on for name in spellings if (on := name.on(samples))), [])
+            values[field] = latest(found) if field == "process_start_time_s" else total(found)
+        if self.derive is not None:
+            self.derive(values, samples)
+        if self.role == "engine":
+            return EngineCounters(**values)
+        values.pop("resident_bytes")
+        return StoreCounters(**values)
+
+
+_PROCESS: Final[Mapping[str, tuple[Name, ...]]] = {
+    "process_start_time_s": (Name("process_start_time_seconds"),),
+    "resident_bytes": (Name("process_resident_memory_bytes"),),
+}
+
+
+def _by_source(source: str) -> tuple[Name, ...]:
+    return (Name("vllm:prompt_tokens_by_source", {"source": source}),)
+
+
+_VLLM: Final[Mapping[str, tuple[Name, ...]]] = {
+    "prompt_tokens": (Name("vllm:prompt_tokens"),),
+    "prompt_tokens_computed": _by_source("local_compute"),
+    "prompt_tokens_engine_cache": _by_source("local_cache_hit"),
+    "prompt_tokens_external": _by_source("external_kv_transfer"),
+    "generation_tokens": (Name("vllm:generation_tokens"),),
+    "running": (Name("vllm:num_requests_running"),),
+    "waiting": (Name("vllm:num_requests_waiting"),),
+    "preemptions": (Name("vllm:num_preemptions"),),
+    "external_queries": (Name("vllm:external_prefix_cache_queries"),),
+    "external_hits": (Name("vllm:external_prefix_cache_hits"),),
+    # `gpu_` is the old name of the same counter; for a while pages carry both.
+    "prefix_queries": (Name("vllm:prefix_cache_queries"), Name("vllm:gpu_prefix_cache_queries")),
+    "prefix_hits": (Name("vllm:prefix_cache_hits"), Name("vllm:gpu_prefix_cache_hits")),
+}
+
+_SGLANG: Final[Mapping[str, tuple[Name, ...]]] = {
+    "prompt_tokens": (Name("sglang:prompt_tokens"),),
+    "prompt_tokens_engine_cache": (Name("sglang:cached_tokens", {"cache_source": "device"}),),
+    "prompt_tokens_dram": (Name("sglang:cached_tokens", {"cache_source": "host"}),),
+    "generation_tokens": (Name("sglang:generation_tokens"),),
+    "running": (Name("sglang:num_running_reqs"),),
+    "waiting": (Name("sglang:num_queue_reqs"),),
+    "preemptions": (Name("sglang:num_retracted_requests"),),
+}
+
+_LMCACHE: Final[Mapping[str, tuple[Name, ...]]] = {
+    "lookup_tokens": (
+        Name("lmcache_mp_lookup_requested_tokens"),
+        Name("lmcache:num_lookup_tokens"),
+    ),
+    # Never `cache_hit_rate` or another rate gauge: after a change of the retrieve path it is 1.
+    "hit_tokens": (Name("lmcache_mp_lookup_hit_tokens"), Name("lmcache:num_lookup_hits")),
+    "hit_tokens_dram": (Name("lmcache_mp_lookup_hit_l1_tokens"),),
+    "hit_tokens_backend": (Name("lmcache_mp_lookup_hit_l2_tokens"),),
+    "loads": (
+        Name("lmcache_mp_l2_load_completed_requests"),
+        Name("lmcache_mp_l2_load_completed"),
+        Name("lmcache:num_remote_read_requests"),
+    ),
+    "bytes_read": (Name("lmcache:num_remote_read_bytes"),),
+    "bytes_written": (Name("lmcache:num_remote_write_bytes"),),
+    "used_bytes": (Name("lmcache_mp_l2_usage_bytes"),),
+    "errors": (
+        Name("lmcache_mp_l2_prefetch_failure_chunks"),
+        Name("lmcache_mp_l2_prefetch_failed_keys"),
+    ),
+}
+
+_KVSTORE: Final[Mapping[str, tuple[Name, ...]]] = {
+    "lookup_tokens": (Name("kvstore_lookup_tokens"),),
+    "hit_tokens": (Name("kvstore_hit_tokens"),),
+    "hit_tokens_backend": (Name("kvstore_hit_tokens"),),
+    "loads": (Name("kvstore_loads"),),
+    "bytes_read": (Name("kvstore_bytes_read"),),
+    "bytes_written": (Name("kvstore_bytes_written"),),
+    "stored_tokens": (Name("kvstore_stored_tokens"),),
+    "pending_bytes": (Name("kvstore_pending_bytes"),),
+    "used_bytes": (Name("kvstore_used_bytes"),),
+    "capacity_bytes": (Name("kvstore_capacity_bytes"),),
+    "errors": (Name("kvstore_errors"),),
+}
+
+
+def _derive_sglang(values: dict[str, float | None], samples: Sequence[Sample]) -> None:
+    storage = [
+        s
+        for s in series(samples, "sglang:cached_tokens")
+        if s.labels.get("cache_source", "").startswith("storage")
+    ]
+    values["prompt_tokens_external"] = total(storage)
+    # SGLang counts whole prompts, cached part included, and labels only what was cached. Without
+    # the labels the tiers cannot be told apart and nothing is derived.
+    parts = [values["prompt_tokens"], total(series(samples, "sglang:cached_tokens"))]
+    labelled = any("cache_source" in s.labels for s in series(samples, "sglang:cached_tokens"))
+    if labelled and parts[0] is not None and parts[1] is not None:
+        values["prompt_tokens_computed"] = parts[0] - parts[1]
+
+
+_KINDS: Final[Mapping[str, Adapter]] = {
+    "vllm": Adapter("vllm", "engine", ("vllm:",), _VLLM),
+    "sglang": Adapter("sglang", "engine", ("sglang:",), _SGLANG, _derive_sglang),
+    "lmcache": Adapter("lmcache", "store", ("lmcache_mp_", "lmcache:"), _LMCACHE),
+    "kvstore": Adapter("kvstore", "store", ("kvstore_",), _KVSTORE),
+}
+
+ADAPTERS: Final = tuple(_KINDS)
+
+
+def adapter_for(kind: str) -> Adapter:
+    """The adapter of an engine or store: vllm, sglang, lmcache or kvstore (the rehearsal's).
+
+    Raises UsageError for an unknown kind.
+    """
+    adapter = _KINDS.get(kind.lower())
+    if adapter is None:
+        raise UsageError(f"no adapter for {kind!r}", remedy=f"use one of {', '.join(ADAPTERS)}")
+    return adapter
