@@ -1,0 +1,156 @@
+"""What both simulated servers share as processes: a precise alarm, binding, ending in time."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from kvgate.errors import CannotMeasure, UsageError
+from kvgate.rehearsal.wire import Application, HttpConnection
+
+STARTED_UNIX_S: Final = time.time()
+_TFD_NONBLOCK_CLOEXEC: Final = os.O_NONBLOCK | os.O_CLOEXEC
+_TFD_TIMER_ABSTIME: Final = 1
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
+
+class _TimeSpec(ctypes.Structure):
+    _fields_ = (("sec", ctypes.c_long), ("nsec", ctypes.c_long))
+
+
+class _TimerSpec(ctypes.Structure):
+    _fields_ = (("interval", _TimeSpec), ("value", _TimeSpec))
+
+
+class Alarm:
+    """Calls ``ring`` at an absolute ``time.monotonic()`` second.
+
+    An event loop's own timers wake on whole milliseconds, which is longer than a decode step at a
+    time scale of 100; a Linux timerfd wakes within tens of microseconds.
+    """
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._ring = ring
+        self._loop = asyncio.get_running_loop()
+        self._handle: asyncio.TimerHandle | None = None
+        self._fd = -1
+        self._spec = _TimerSpec()
+        self._libc: ctypes.CDLL | None = None
+        if sys.platform == "linux":
+            self._libc = ctypes.CDLL(None, use_errno=True)
+            self._fd = self._libc.timerfd_create(time.CLOCK_MONOTONIC, _TFD_NONBLOCK_CLOEXEC)
+        if self._fd >= 0:
+            self._loop.add_reader(self._fd, self._readable)
+
+    def set(self, at_s: float) -> None:
+        """Ring at ``at_s`` (at once when past); replaces what was set before."""
+        if self._fd >= 0 and self._libc is not None:
+            whole = int(at_s)
+            self._spec.value.sec = whole
+            self._spec.value.nsec = max(1, int((at_s - whole) * 1e9))
+            self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(self._spec), None)
+            return
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle = self._loop.call_later(max(0.0, at_s - time.monotonic()), self._ring)
+
+    def _readable(self) -> None:
+        try:
+            os.read(self._fd, 8)
+        except BlockingIOError:
+            return
+        self._ring()
+
+
+def process_metrics() -> list[str]:
+    """Prometheus lines of this process: start time, resident memory, CPU, open descriptors."""
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
+    return [
+        "# TYPE process_start_time_seconds gauge",
+        f"process_start_time_seconds {STARTED_UNIX_S:.3f}",
+        "# TYPE process_resident_memory_bytes gauge",
+        f"process_resident_memory_bytes {resident}",
+        "# TYPE process_cpu_seconds_total counter",
+        f"process_cpu_seconds_total {time.process_time():.6f}",
+        "# TYPE process_open_fds gauge",
+        f"process_open_fds {sum(1 for _ in Path('/proc/self/fd').iterdir())}",
+    ]
+
+
+def start_ticks(pid: int) -> int | None:
+    """Start time of a living process in clock ticks since boot; None when gone or a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (OSError, ValueError):
+        return None
+    fields = text.rpartition(")")[2].split()
+    if not fields or fields[0] in {"Z", "X"}:
+        return None
+    return int(fields[19])
+
+
+async def serve(app: Application, host: str, port: int, exit_with: int | None) -> None:
+    """Serve ``app`` until SIGTERM, SIGINT, or the end of process ``exit_with``.
+
+    Raises ``UsageError`` when the port cannot be had.
+    """
+    loop = asyncio.get_running_loop()
+    connections: set[HttpConnection] = set()
+    try:
+        server = await loop.create_server(
+            lambda: HttpConnection(app, connections), host, port, backlog=1024
+        )
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise UsageError(
+            f"cannot listen: {reason}", where=f"{host}:{port}", remedy="choose a free port"
+        ) from error
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    watch = loop.create_task(_end_with(exit_with, stopped)) if exit_with else None
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    await stopped.wait()
+    if watch is not None:
+        watch.cancel()
+    server.close()
+    for connection in list(connections):
+        connection.abort()
+    await asyncio.sleep(0)
+
+
+async def _end_with(pid: int, stopped: asyncio.Event) -> None:
+    born = start_ticks(pid)
+    while born is not None and start_ticks(pid) == born:
+        await asyncio.sleep(0.3)
+    stopped.set()
+
+
+def run(main: Callable[[], int]) -> int:
+    """Run a program of the rehearsal: an expected fault is one line on stderr and its exit code."""
+    try:
+        return main()
+    except (UsageError, CannotMeasure) as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's event loop where it is installed, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
