@@ -1,0 +1,104 @@
+"""``requests.parquet``: what a third party reads with pandas alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kvgate.errors import CannotMeasure
+from kvgate.record import RequestRecord
+
+_BATCH_ROWS: Final = 512
+
+REQUESTS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("request_id", pa.string(), nullable=False),
+        pa.field("load_host", pa.string(), nullable=False),
+        pa.field("prompt_digest", pa.string(), nullable=False),
+        pa.field("intended_ns", pa.int64(), nullable=False),
+        pa.field("scheduled_ns", pa.int64(), nullable=False),
+        pa.field("connected_ns", pa.int64()),
+        pa.field("sent_ns", pa.int64()),
+        pa.field("first_byte_ns", pa.int64()),
+        pa.field("first_token_ns", pa.int64()),
+        pa.field("first_text_ns", pa.int64()),
+        pa.field("last_token_ns", pa.int64()),
+        pa.field("end_ns", pa.int64(), nullable=False),
+        pa.field("token_ns", pa.list_(pa.int64()), nullable=False),
+        pa.field("coalesced", pa.list_(pa.int32()), nullable=False),
+        pa.field("prompt_tokens", pa.int64()),
+        pa.field("output_tokens", pa.int64()),
+        pa.field("cached_tokens", pa.int64()),
+        pa.field("finish_reason", pa.string()),
+        pa.field("outcome", pa.string(), nullable=False),
+        pa.field("error", pa.string()),
+        pa.field("client_lag_ns", pa.int64()),
+        pa.field("answer_digest", pa.string()),
+        pa.field("tokens", pa.list_(pa.string())),
+        pa.field("token_logprobs", pa.list_(pa.float64())),
+        pa.field("top2_margin", pa.list_(pa.float64())),
+    ]
+)
+
+
+def read_records(path: Path) -> Iterator[RequestRecord]:
+    """The records of a load process, one at a time.
+
+    A last line without its line end was cut off while it was written and is left out; any other
+    unreadable line raises :class:`CannotMeasure` with its number.
+    """
+    decoder = msgspec.json.Decoder(RequestRecord)
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield decoder.decode(line)
+            except msgspec.DecodeError as fault:
+                raise CannotMeasure(
+                    f"not a request record: {fault}",
+                    where=f"{path}:{number}",
+                    remedy="the file was changed after it was written; measure again",
+                ) from None
+
+
+def write_requests(records_jsonl: Path | list[Path], parquet: Path) -> int:
+    """Turn the JSON lines of one or several load processes into ``requests.parquet``.
+
+    Works in batches of 512 rows, whatever the size. Returns the number of rows.
+    """
+    paths = records_jsonl if isinstance(records_jsonl, list) else [records_jsonl]
+    rows = 0
+    with pq.ParquetWriter(parquet, REQUESTS_SCHEMA, compression="zstd") as writer:
+        for path in paths:
+            records = read_records(path)
+            while batch := [msgspec.structs.asdict(r) for r in islice(records, _BATCH_ROWS)]:
+                writer.write_table(pa.Table.from_pylist(batch, schema=REQUESTS_SCHEMA))
+                rows += len(batch)
+    return rows
+
+
+_PANDAS_TYPES: Final[dict[Any, Any]] = {pa.int64(): pd.Int64Dtype()}
+
+
+def read_requests(parquet: Path) -> pd.DataFrame:
+    """``requests.parquet`` as a frame: integers stay integers, a missing value is ``<NA>``.
+
+    Raises :class:`CannotMeasure` when the file or one of its columns is missing.
+    """
+    try:
+        table = pq.read_table(parquet)
+    except (OSError, pa.ArrowInvalid) as fault:
+        raise CannotMeasure(f"cannot read the requests: {fault}", where=str(parquet)) from None
+    missing = [name for name in REQUESTS_SCHEMA.names if name not in table.column_names]
+    if missing:
+        raise CannotMeasure(f"columns are missing: {', '.join(missing)}", where=str(parquet))
+    frame: pd.DataFrame = table.to_pandas(types_mapper=_PANDAS_TYPES.get)
+    return frame

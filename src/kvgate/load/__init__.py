@@ -1,0 +1,1 @@
+"""Streaming load: what is asked of an engine, when, and what came back at which nanosecond."""
