@@ -154,32 +154,27 @@ def increase(before: Counters | None, after: Counters | None) -> Increase | None
     return Increase(delta, int(restarted), fell)
 
 
+def combine(first: Increase | None, second: Increase | None) -> Increase | None:
+    """Two steps that follow each other as one; a step that is None is stepped over. A counter that
+    is None in either step is None in the sum."""
+    if first is None or second is None:
+        return first or second
+    delta: dict[str, float | None] = {}
+    for name, value in first.delta.items():
+        other = second.delta.get(name)
+        delta[name] = None if value is None or other is None else value + other
+    fell = tuple(dict.fromkeys((*first.fell, *second.fell)))
+    return Increase(delta, first.restarts + second.restarts, fell)
+
+
 def increase_over(snapshots: Iterable[Counters | None]) -> Increase | None:
     """The growth over a whole window, step by step, so that several restarts are all counted and
     only what a process counted between its last snapshot and its end is lost.
 
-    Missing snapshots are stepped over; None with fewer than two that are there. A counter that is
-    missing in any step is None.
+    Missing snapshots are stepped over; None with fewer than two that are there.
     """
     there = [snapshot for snapshot in snapshots if snapshot is not None]
-    sums: dict[str, float | None] | None = None
-    restarts = 0
-    fell: dict[str, None] = {}
+    growth: Increase | None = None
     for before, after in pairwise(there):
-        step = increase(before, after)
-        if step is None:
-            continue
-        restarts += step.restarts
-        fell.update(dict.fromkeys(step.fell))
-        sums = dict(step.delta) if sums is None else _added(sums, step.delta)
-    return None if sums is None else Increase(sums, restarts, tuple(fell))
-
-
-def _added(
-    left: Mapping[str, float | None], right: Mapping[str, float | None]
-) -> dict[str, float | None]:
-    added: dict[str, float | None] = {}
-    for name, value in left.items():
-        other = right.get(name)
-        added[name] = None if value is None or other is None else value + other
-    return added
+        growth = combine(growth, increase(before, after))
+    return growth
