@@ -46,9 +46,14 @@ class LookPlan:
 
     ``alpha_pass`` is the risk of the lower bound (the consumer's, divided over granted retests);
     ``alpha_fail`` that of the upper bound (divided over the gate's clauses and levels by whoever
-    makes the plan). ``carry_over`` is the correlation of neighbouring pairs that the intervals allow
-    for (see `carry_over_inflation`): with none, noise that carries over breaks both risks.
-    ``sd_floor`` is a spread per pair, on the log scale, below which no interval is believed.
+    makes the plan). Two guards against noise that is not independent and normal, both of which can
+    only widen the intervals:
+
+    * ``carry_over``: the correlation of neighbouring pairs that the intervals allow for (see
+      `carry_over_inflation`). Without it, noise that carries over breaks both risks.
+    * ``sd_floor``: a spread per pair, on the log scale, below which no sample is believed. Rare
+      stalls leave the first pairs deceptively quiet; three quarters of the spread that the noise
+      floor's pairs showed cost next to nothing and mend that.
 
     Raises UsageError when the numbers make no plan.
     """
