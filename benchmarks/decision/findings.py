@@ -1,6 +1,6 @@
 """How often does each finding speak, under clean noise and under the noise that it is meant for?
 
-Run from the repository's root: ``python benchmarks/decision/findings.py [--campaigns 2000]``.
+Run from the repository's root: ``python benchmarks/decision/findings.py [--campaigns 1000]``.
 Simulated; prints a markdown table of percentages.
 """
 
@@ -44,7 +44,7 @@ def rates(noise: Noise, pairs: int, campaigns: int, order_log: float = 0.0) -> C
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Rates of the findings under kinds of noise.")
-    parser.add_argument("--campaigns", type=int, default=2_000)
+    parser.add_argument("--campaigns", type=int, default=1_000)
     campaigns = parser.parse_args().campaigns
     sys.stdout.write("| noise | pairs | " + " | ".join(CODES) + " |\n" + "|---" * 6 + "|\n")
     rows = [(f"{k.kind} {k.amount:g}" if k.amount else k.kind, k, 0.0) for k in KINDS]
