@@ -172,7 +172,7 @@ def tables(campaigns: int, failures: list[str]) -> Iterator[str]:
             )
             yield ""
             yield (
-                "| noise | PASS at 22 % (bound 5) | same, estimate waived (5) | same, with a "
+                "| noise | PASS at 22 % (bound 5) | same, estimate waived (5) | also with a "
                 "retest and exclusions (5) | gate stopped at design effect (5) | pairs used at "
                 "design + 2, of max (60) |"
             )
