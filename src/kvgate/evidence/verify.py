@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kvgate.canonical import sha256_hex
 from kvgate.errors import CannotMeasure
 from kvgate.evidence import files, layout
 from kvgate.evidence.manifest import Manifest, ManifestEntry, chained, parse_manifest
@@ -124,11 +126,14 @@ def _check_state(root: Path, manifest: Manifest, data: bytes) -> list[Problem]:
         return [Problem(layout.STATE, "removed", "the bundle does not say that it is sealed")]
     except (CannotMeasure, OSError) as error:
         return [Problem(layout.STATE, "changed", str(error))]
-    if state != sealed_state(manifest, data).to_bytes():
-        return [
-            Problem(layout.STATE, "not_sealed", "it is not the state this manifest was sealed with")
-        ]
-    return []
+    if state == sealed_state(manifest, data).to_bytes():
+        return []
+    problems = [Problem(layout.STATE, "not_sealed", "it does not vouch for this manifest")]
+    vouched = re.search(rb'"manifest_sha256": "([0-9a-f]{64})"', state)
+    if vouched is not None and vouched[1].decode() != sha256_hex(data):
+        detail = "its digest is not the one that the state vouches for"
+        problems.append(Problem(layout.MANIFEST, "changed", detail))
+    return problems
 
 
 def _check_files(root: Path, manifest: Manifest, found: dict[str, files.Entry]) -> list[Problem]:
