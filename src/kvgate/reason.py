@@ -60,6 +60,11 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "blocks were healthy",
         "设备组 {n} 个请求中 {count} 个失败（{kinds}），而配对的 {reference} 组正常",
     ),
+    "appliance_at_fault": (
+        "in {count} of {n} pairs only the appliance was at fault ({conditions}) while the "
+        "{reference} arm was healthy",
+        "{n} 对中有 {count} 对仅设备存在问题（{conditions}），而 {reference} 组正常",
+    ),
     "errors_everywhere": (
         "requests failed in both arms ({kinds}); the cause is not the appliance alone",
         "两组均有请求失败（{kinds}），原因不能归于设备",

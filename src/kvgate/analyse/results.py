@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kvgate.analyse.block import BlockStatistics
 from kvgate.plan import Cell
@@ -31,10 +34,17 @@ class BlockResult:
     conditions: tuple[Condition, ...]
     counters: Mapping[str, float | None]
     started_at: str
+    restore_bytes_per_s: float | None = None
 
     @property
     def valid(self) -> bool:
-        return all(condition.ok is True for condition in self.conditions)
+        return bool(self.conditions) and all(c.ok is True for c in self.conditions)
+
+    @property
+    def failed_share(self) -> float | None:
+        """Requests that did not succeed over requests sent."""
+        n = self.statistics.n_requests
+        return (n - self.statistics.n_ok) / n if n else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +95,11 @@ class SoakEvent:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Everything that the judge looks at; a pure function of the evidence bundle."""
+    """Everything that the judge looks at; a pure function of the evidence bundle.
+
+    ``samples`` holds, by block number, the single values that a pooled quantile needs: "ttft_s" and
+    "itl_s", campaign seconds.
+    """
 
     blocks: tuple[BlockResult, ...]
     answers: tuple[Answer, ...]
@@ -94,3 +108,4 @@ class Analysis:
     events: tuple[SoakEvent, ...]
     expected_hosts: Mapping[str, tuple[str, ...]]
     time_scale: float
+    samples: Mapping[int, Mapping[str, NDArray[np.float64]]] = field(default_factory=dict)

@@ -1,0 +1,186 @@
+"""Raw facts of a host (files read, commands run) to observed values. Pure.
+
+A tool that is not there, an answer that cannot be read or an unknown shape gives None with the
+reason: "not measured", never "fine".
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from kvgate.analyse.results import Observed
+from kvgate.criterion import METRICS
+
+Facts = Mapping[str, Any]
+Reading = tuple[float | str | None, str]
+
+
+def observe_host(host: str, facts: Facts, device: Facts | None) -> Iterator[Observed]:
+    """Every fact metric of one host; ``device`` is what the appliance says of itself, if asked."""
+    for metric, read in _READERS.items():
+        yield _observed(metric, host, *_guarded(read, facts))
+    for metric, key in _DEVICE.items():
+        if device is not None:
+            yield _observed(metric, host, *_guarded(_of_key(key), device))
+    for metric, read in _DMI.items():
+        if device is None:
+            yield _observed(metric, host, *_guarded(read, facts))
+
+
+def _observed(metric: str, host: str, value: float | str | None, detail: str) -> Observed:
+    if isinstance(value, float) and not math.isfinite(value):
+        value, detail = None, "not a finite number"
+    return Observed(metric, host, value, METRICS[metric].unit, detail)
+
+
+def _guarded(read: Callable[[Facts], Reading], facts: Facts) -> Reading:
+    try:
+        return read(facts)
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+        return None, f"unreadable: {type(error).__name__} {error}"[:200]
+
+
+def _of_key(key: str) -> Callable[[Facts], Reading]:
+    def read(facts: Facts) -> Reading:
+        found = facts.get(key)
+        if isinstance(found, bool) or not isinstance(found, int | float | str) or found == "":
+            return None, f"{key} is missing"
+        return (found if isinstance(found, str) else float(found)), ""
+
+    return read
+
+
+def _memory(facts: Facts) -> Reading:
+    found = re.search(r"^MemTotal:\s+(\d+) kB", facts["files"]["meminfo"] or "", re.MULTILINE)
+    return (float(found.group(1)) * 1024, "") if found else (None, "no MemTotal in /proc/meminfo")
+
+
+def _link(name: str, factor: float) -> Callable[[Facts], Reading]:
+    def read(facts: Facts) -> Reading:
+        link = facts["link"]
+        if link is None:
+            return None, "no interface named: set kvgate_roce_interface in the inventory"
+        number = float(link[name])
+        return (None, f"{name} is {number:g}") if number < 0 else (number * factor, "")
+
+    return read
+
+
+def _flaps(facts: Facts) -> Reading:
+    value, detail = _link("carrier_changes", 1)(facts)
+    return (max(0.0, value - 2) if isinstance(value, float) else None), detail
+
+
+def _command(facts: Facts, name: str) -> tuple[str | None, str]:
+    said = facts["commands"][name]
+    if said["rc"] is None:
+        return None, f"{said['argv'][0]}: {said['stderr'] or 'did not run'}"
+    if said["rc"] != 0:
+        return None, f"{said['argv'][0]} ended with {said['rc']}: {said['stderr'].strip()[:100]}"
+    return said["stdout"], ""
+
+
+def _nvme_count(facts: Facts) -> Reading:
+    text, why = _command(facts, "nvme_list")
+    if text is None:
+        return None, why
+    devices = json.loads(text).get("Devices")
+    return (float(len(devices)), "") if isinstance(devices, list) else (None, "no Devices listed")
+
+
+def _nvme_warnings(facts: Facts) -> Reading:
+    logs = facts["nvme_smart"]
+    if not logs:
+        return None, "no NVMe device found"
+    total = 0
+    for device, said in sorted(logs.items()):
+        if said["rc"] is None or not said["stdout"]:
+            return None, f"{device}: {said['stderr'] or 'no answer'}"
+        warning = json.loads(said["stdout"])["critical_warning"]
+        # nvme-cli gives the bit field as a number or, since 2.0, as an object with its value.
+        total += int(warning["value"] if isinstance(warning, dict) else warning)
+    return float(total), ""
+
+
+def _gid(facts: Facts) -> Reading:
+    """Index of a routable IPv4-mapped RoCE v2 GID, the lowest one."""
+    for entry in facts["gids"]:
+        if entry["type"] != "RoCE v2" or not entry["gid"]:
+            continue
+        mapped = ipaddress.IPv6Address(entry["gid"]).ipv4_mapped
+        if mapped is not None and not mapped.is_link_local:
+            return str(entry["index"]), f"{entry['device']} {mapped}"
+    return None, "no IPv4 RoCE v2 GID" if facts["gids"] else "no RDMA device"
+
+
+def _clock_offset(facts: Facts) -> Reading:
+    """``chronyc -c tracking``: field 5 is the system time's offset from NTP in seconds."""
+    text, why = _command(facts, "chronyc_tracking")
+    return (None, why) if text is None else (abs(float(text.strip().split(",")[4])), "")
+
+
+def _gpus(facts: Facts) -> Reading:
+    for name, count in (
+        ("amd_smi_list", lambda text: len(json.loads(text))),
+        ("npu_smi_list", lambda text: len(re.findall(r"^\s*NPU ID\s*:", text, re.MULTILINE))),
+        ("nvidia_smi_list", lambda text: len(re.findall(r"^GPU \d+:", text, re.MULTILINE))),
+    ):
+        text, _ = _command(facts, name)
+        if text is not None:
+            return float(count(text)), name
+    return None, "none of amd-smi, npu-smi, nvidia-smi answered"
+
+
+_KERNEL_ERROR = re.compile(r"mce:|Machine Check|AER:|I/O error|Hardware Error", re.IGNORECASE)
+
+
+def _kernel_errors(facts: Facts) -> Reading:
+    text, why = _command(facts, "kernel_log_24h")
+    if text is None:
+        return None, why
+    if not text.strip():
+        return None, "the kernel log of 24 h is empty: it may not be readable"
+    return float(sum(1 for line in text.splitlines() if _KERNEL_ERROR.search(line))), ""
+
+
+def _dmi(name: str) -> Callable[[Facts], Reading]:
+    def read(facts: Facts) -> Reading:
+        text = (facts["files"][name] or "").strip()
+        return (text, "DMI") if text else (None, f"{name} cannot be read (root needed?)")
+
+    return read
+
+
+_READERS: Mapping[str, Callable[[Facts], Reading]] = {
+    "cpu_count": _of_key("cpu_count"),
+    "memory": _memory,
+    "disk_free": _of_key("disk_free_bytes"),
+    "open_files_limit": _of_key("open_files_hard_limit"),
+    "python_version": _of_key("python_version"),
+    "kernel_errors_24h": _kernel_errors,
+    "link_rate": _link("speed", 1e6),
+    "link_mtu": _link("mtu", 1),
+    "link_flaps": _flaps,
+    "rocev2_gid": _gid,
+    "nvme_count": _nvme_count,
+    "nvme_critical_warning": _nvme_warnings,
+    "gpu_count": _gpus,
+    "clock_offset": _clock_offset,
+}
+_DEVICE: Mapping[str, str] = {
+    "device_model": "model",
+    "device_serial": "serial",
+    "device_firmware": "firmware",
+    "device_capacity": "capacity_bytes",
+    "device_link_rate": "link_bit_per_s",
+}
+_DMI: Mapping[str, Callable[[Facts], Reading]] = {
+    "device_model": _dmi("dmi_product"),
+    "device_serial": _dmi("dmi_serial"),
+    "device_firmware": _dmi("dmi_bios"),
+}

@@ -1,0 +1,295 @@
+"""Was this block a measurement at all? Every condition by name, with value, limit and remedy.
+
+Pure: it looks at ``block.json`` and the request table only. No condition looks at latency: leaving
+out slow pairs would turn a 5 % risk into 9-17 %. A value that is missing breaks its condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from kvgate.analyse.counters import (
+    ENGINE,
+    STORE_PREFIX,
+    before,
+    grown,
+    restarts,
+    seen,
+    targets,
+    value,
+)
+from kvgate.contract import Contract, Validity
+from kvgate.record import Outcome
+from kvgate.verdict import About, Condition
+
+Block = Mapping[str, Any]
+NS = 1e-9
+
+
+def conditions(contract: Contract, block: Block, requests: pd.DataFrame) -> tuple[Condition, ...]:
+    """All conditions of one block, in a fixed order.
+
+    ``block`` is the content of block.json; ``requests`` the table of requests.parquet.
+    """
+    return (
+        *_instrument(contract.validity, block, requests),
+        *_environment(contract.validity, block),
+        *_appliance(contract, block, requests),
+    )
+
+
+def at_most(
+    name: str, about: About, found: float | None, limit: float, unit: str, remedy: str
+) -> Condition:
+    ok = None if found is None else found <= limit
+    return Condition(name, about, ok, found, limit, unit, remedy)
+
+
+def at_least(
+    name: str, about: About, found: float | None, limit: float, unit: str, remedy: str
+) -> Condition:
+    ok = None if found is None else found >= limit
+    return Condition(name, about, ok, found, limit, unit, remedy)
+
+
+def _instrument(limits: Validity, block: Block, requests: pd.DataFrame) -> Iterator[Condition]:
+    client: Mapping[str, Any] = block.get("client") or {}
+    planned = int(block["requests_planned"])
+    level = int(block["cell"]["level"])
+    state = client.get("state")
+    yield Condition(
+        "client_ran",
+        About.INSTRUMENT,
+        None if state is None else state == "done",
+        state,
+        "done",
+        "text",
+        "see the client's message in block.json; nothing of the appliance was measured",
+    )
+    yield at_least(
+        "requests_recorded",
+        About.INSTRUMENT,
+        float(len(requests)) if client else None,
+        planned,
+        "1",
+        "the client must record every planned request",
+    )
+    unique = float(requests["prompt_digest"].nunique()) if len(requests) else None
+    yield at_least(
+        "prompts_unique",
+        About.INSTRUMENT,
+        unique,
+        min(planned, int(block["prompts"]["count"])),
+        "1",
+        "prompts must not repeat inside a block: repeats are answered from caches",
+    )
+    outcomes = requests["outcome"] if len(requests) else pd.Series(dtype=str)
+    ours = sum(
+        int((outcomes == outcome.value).sum()) for outcome in Outcome if outcome.of_instrument
+    )
+    yield at_most(
+        "client_faults",
+        About.INSTRUMENT,
+        float(ours) if client else None,
+        0,
+        "1",
+        "raise the open-file limit of the load host and check its memory",
+    )
+    yield at_most(
+        "client_stall",
+        About.INSTRUMENT,
+        _scaled(value(client, "loop_stall_p99_ns"), NS),
+        limits.client_stall_s_at_most,
+        "s",
+        "the load host is too busy: use a faster one or fewer streams",
+    )
+    yield at_most(
+        "client_cpu",
+        About.INSTRUMENT,
+        _ratio(value(client, "cpu_s"), value(client, "wall_s")),
+        limits.client_cpu_share_at_most,
+        "1",
+        "the load host is the bottleneck: use more load hosts",
+    )
+    yield at_least(
+        "in_flight",
+        About.INSTRUMENT,
+        _ratio(value(client, "mean_in_flight"), float(level)),
+        limits.in_flight_share_at_least,
+        "1",
+        "the planned concurrency was not held: check connection limits and the client's CPU",
+    )
+    offsets = (value(client, "clock_offset_start_ns"), value(client, "clock_offset_end_ns"))
+    step = (
+        None if None in offsets else abs((offsets[1] or 0.0) - (offsets[0] or 0.0)) * NS
+    )  # fmt: skip
+    yield at_most(
+        "clock_step",
+        About.INSTRUMENT,
+        step,
+        limits.clock_step_s_at_most,
+        "s",
+        "stop whatever steps the clock (chronyd makestep, VM time sync) during a block",
+    )
+    yield at_least(
+        "telemetry_coverage",
+        About.INSTRUMENT,
+        value(block.get("observation"), "coverage_share"),
+        limits.telemetry_coverage_at_least,
+        "1",
+        "the engine's metrics must answer during the whole block",
+    )
+
+
+def _environment(limits: Validity, block: Block) -> Iterator[Condition]:
+    again = restarts(block, ENGINE)
+    yield Condition(
+        "engine_alive",
+        About.ENVIRONMENT,
+        None if again is None else again == 0,
+        "unknown" if again is None else f"{again} restarts",
+        "0 restarts",
+        "text",
+        "the engine died or restarted in the block: see its log, then run again",
+    )
+    yield at_most(
+        "preemptions",
+        About.ENVIRONMENT,
+        grown(block, ENGINE, "preemptions"),
+        limits.preemptions_at_most,
+        "1",
+        "the engine ran out of KV memory: lower the level or the prompt length",
+    )
+
+
+def _appliance(contract: Contract, block: Block, requests: pd.DataFrame) -> Iterator[Condition]:
+    limits, arm = contract.validity, contract.arms[str(block["arm"])]
+    restores = block["kind"] in {"cold_restore", "probe"} and arm.store != "none"
+    speaks_of = About.APPLIANCE if restores and block.get("role") == "test" else About.ENVIRONMENT
+    failed = (
+        float((requests["outcome"] != Outcome.OK.value).sum()) / len(requests)
+        if len(requests)
+        else None
+    )
+    yield at_most(
+        "requests_finished",
+        speaks_of,
+        failed,
+        limits.failed_share_at_most,
+        "1",
+        "see the outcome column of requests.parquet and the engine's log",
+    )
+    done = requests[requests["outcome"] == Outcome.OK.value] if len(requests) else None
+    for column in ("prompt_tokens", "output_tokens"):
+        planned = int(block[f"{column}_each"])
+        wrong = None if done is None else float((done[column] != planned).sum())
+        yield at_most(
+            f"{column}_as_planned",
+            About.ENVIRONMENT,
+            wrong,
+            0,
+            "1",
+            "both arms must see the same lengths: check truncation and ignore_eos",
+        )
+    yield from _sources(contract, block, speaks_of if restores else About.ENVIRONMENT)
+    yield from _bytes(contract, block, restores=restores)
+
+
+def _sources(contract: Contract, block: Block, speaks_of: About) -> Iterator[Condition]:
+    """Prompt tokens by source against what the workload declares."""
+    limits, arm = contract.validity, contract.arms[str(block["arm"])]
+    total = grown(block, ENGINE, "prompt_tokens")
+    source = declared_source(str(block["kind"]), arm.store)
+    share = _ratio(grown(block, ENGINE, source), total)
+    yield at_least(
+        "declared_source",
+        _who_missed(block, arm.store, total) if speaks_of is About.APPLIANCE else speaks_of,
+        share,
+        limits.declared_source_share_at_least,
+        "1",
+        f"the workload expects {source}: check connector, hash seed and what the store holds",
+    )
+    if source != "prompt_tokens_engine_cache":
+        yield at_most(
+            "engine_cache_cold",
+            About.ENVIRONMENT,
+            _ratio(grown(block, ENGINE, "prompt_tokens_engine_cache"), total),
+            limits.engine_cache_share_at_most,
+            "1",
+            "the engine's own cache was warm: reset it and use prompts it has not seen",
+        )
+
+
+def _who_missed(block: Block, store: str, prompt_tokens: float | None) -> About:
+    """Whose fault it is that nothing was restored.
+
+    The store is at fault only where its own counters show that it was asked and did not have what
+    it had acknowledged; otherwise the cause cannot be told and nothing is held against it.
+    """
+    asked = grown(block, STORE_PREFIX + store, "lookup_tokens")
+    acknowledged = value(block, "primed_tokens")
+    stored = before(block, STORE_PREFIX + store, "stored_tokens")
+    if asked is None or not prompt_tokens or acknowledged is None or stored is None:
+        return About.ENVIRONMENT
+    was_asked = asked >= 0.9 * prompt_tokens
+    had_acknowledged = stored >= 0.9 * acknowledged
+    return About.APPLIANCE if was_asked and had_acknowledged else About.ENVIRONMENT
+
+
+def declared_source(kind: str, store: str) -> str:
+    """Where the prompt tokens of a workload must come from, as a counter's name."""
+    if kind == "warm":
+        return "prompt_tokens_engine_cache"
+    if kind == "miss" or store == "none":
+        return "prompt_tokens_computed"
+    return "prompt_tokens_external"
+
+
+def _bytes(contract: Contract, block: Block, *, restores: bool) -> Iterator[Condition]:
+    limits = contract.validity
+    moved = value(block.get("moved"), "bytes")
+    if restores:
+        tokens = grown(block, ENGINE, "prompt_tokens_external")
+        payload = None if tokens is None else tokens * contract.model.kv_bytes_per_token
+        share = _ratio(moved, payload)
+        remedy = "what was restored must have been read from the store, not from a page cache"
+        for name, check, limit in (
+            ("bytes_read", at_least, limits.bytes_read_share_at_least),
+            ("bytes_not_too_many", at_most, limits.bytes_read_share_at_most),
+        ):
+            yield check(name, About.ENVIRONMENT, share, limit, "1", remedy)
+        rate = _ratio(moved, value(block, "duration_s"))
+        yield at_most(
+            "store_rate_possible",
+            About.INSTRUMENT,
+            rate,
+            limits.store_bytes_per_s_at_most,
+            "B/s",
+            "more bytes a second than the link carries: the counters or the coldness are wrong",
+        )
+    used = contract.arms[str(block["arm"])].store
+    for target in sorted(t for t in targets(block) if t.startswith(STORE_PREFIX)):
+        # A store that did not answer was not running, so nothing can have touched it.
+        if target == STORE_PREFIX + used or not seen(block, target):
+            continue
+        yield at_most(
+            f"untouched_{target.removeprefix(STORE_PREFIX)}",
+            About.ENVIRONMENT,
+            grown(block, target, "bytes_read"),
+            0,
+            "B",
+            f"the {block['arm']} arm must not touch that store: check its connector",
+        )
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    if part is None or whole is None or whole <= 0:
+        return None
+    return part / whole
+
+
+def _scaled(number: float | None, factor: float) -> float | None:
+    return None if number is None else number * factor

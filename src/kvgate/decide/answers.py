@@ -1,0 +1,143 @@
+"""Are the answers after a restore the recomputed ones? And does only the appliance err?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from kvgate.analyse.pairs import Pair
+from kvgate.analyse.results import Analysis, Answer, BlockResult
+from kvgate.contract import AnswersClause, ErrorsClause
+from kvgate.decide.wording import number, percent
+from kvgate.reason import Reason
+from kvgate.verdict import About, ClauseVerdict, Figure, Verdict
+
+
+def differs(reference: Answer, answer: Answer, tolerance: float) -> bool:
+    """Whether an answer differs from the reference beyond what rounding explains.
+
+    Position by position: the same token must have the same log-probability within ``tolerance``
+    (nats). Where tokens part, that is allowed only if the reference was nearly undecided there (its
+    best two within ``tolerance``), and nothing after it is comparable. A missing log-probability is
+    a difference: engines that read broken KV data answer with null ones.
+    """
+    if not answer.tokens or len(answer.tokens) != len(reference.tokens):
+        return True
+    for i, (expected, got) in enumerate(zip(reference.tokens, answer.tokens, strict=True)):
+        here, there = reference.logprobs[i], answer.logprobs[i]
+        if here is None or there is None:
+            return True
+        if expected != got:
+            margin = reference.margins[i]
+            return margin is None or margin > tolerance
+        if abs(here - there) > tolerance:
+            return True
+    return False
+
+
+def judge_answers(clause: AnswersClause, analysis: Analysis) -> ClauseVerdict:
+    """Probe answers of the tested arm against the reference arm's, by prompt.
+
+    The floor is the engine against itself: reference prompts answered more than once. Where it
+    disagrees with itself as often as the contract tolerates, nothing is said of the appliance.
+    """
+    usable = _usable_blocks(analysis.blocks)
+    reference: dict[str, list[Answer]] = {}
+    tested: list[Answer] = []
+    for answer in analysis.answers:
+        if answer.block not in usable:
+            continue
+        if answer.arm == clause.reference_arm:
+            reference.setdefault(answer.prompt_digest, []).append(answer)
+        elif answer.arm == clause.arm:
+            tested.append(answer)
+    tolerance = clause.logprob_tolerance
+    own = [differs(a[0], other, tolerance) for a in reference.values() for other in a[1:]]
+    wrong = [
+        differs(reference[a.prompt_digest][0], a, tolerance)
+        for a in tested
+        if a.prompt_digest in reference
+    ]
+    n, count = len(wrong), sum(wrong)
+    share = count / n if n else None
+    shown = {"count": count, "n": n, "tolerance": f"{number(tolerance)} nat"}
+    if own and sum(own) / len(own) > clause.wrong_share_at_most:
+        verdict, reason = Verdict.INVALID, Reason(
+            "engine_disagrees_with_itself", {"count": sum(own), "n": len(own)})  # fmt: skip
+    elif share is not None and share > clause.wrong_share_at_most:
+        verdict, reason = Verdict.FAIL, Reason("wrong_answers", shown)
+    elif n < clause.min_answers:
+        what = f"{n} of at least {clause.min_answers} answers could be compared"
+        verdict, reason = Verdict.INVALID, Reason("not_measured", {"what": what})
+    elif not own:
+        what = "the engine's agreement with itself (no probe was recomputed twice)"
+        verdict, reason = Verdict.INVALID, Reason("not_measured", {"what": what})
+    else:
+        verdict, reason = Verdict.PASS, Reason("met")
+    figure = Figure(clause.workload, share, "1", "<=", clause.wrong_share_at_most, verdict, reason,
+                    n, details={"engine_itself": sum(own) / len(own) if own else None})  # fmt: skip
+    return ClauseVerdict(
+        clause.id, "answers", clause.metric, clause.text.model_dump(), verdict, reason, (figure,)
+    )
+
+
+# An answer that is wrong is wrong however the block went otherwise, but only a restored answer
+# speaks of the appliance and only a recomputed one is a reference.
+_NEEDED = frozenset({"declared_source", "engine_alive", "client_ran"})
+
+
+def _usable_blocks(blocks: Sequence[BlockResult]) -> set[int]:
+    return {b.n for b in blocks if all(c.ok is True for c in b.conditions if c.name in _NEEDED)}
+
+
+def judge_errors(clause: ErrorsClause, pairs: Sequence[Pair]) -> ClauseVerdict:
+    """Failed requests of the tested arm where the paired reference blocks were healthy.
+
+    Blocks in which instrument or environment were at fault say nothing about the appliance.
+    """
+    usable = [p for p in pairs if _only_own_faults(p.reference) and _only_own_faults(p.test)]
+    healthy = [p for p in usable if p.reference.failed_share == 0.0]
+    failed = sum(_failed(p.test) for p in healthy)
+    n = sum(p.test.statistics.n_requests for p in healthy)
+    kinds = _kinds([p.test.statistics.failed_by_outcome for p in healthy])
+    n_pairs = len({p.number for p in healthy})
+    share = failed / n if n else None
+    if share is not None and share > clause.share_at_most and n_pairs >= clause.min_pairs:
+        reason = Reason("appliance_errors", {"count": failed, "n": n, "kinds": kinds,
+                                             "reference": clause.compare[0]})  # fmt: skip
+        verdict = Verdict.FAIL
+    elif len(healthy) < len(usable) and any(_failed(p.reference) for p in usable):
+        everywhere = _kinds([p.reference.statistics.failed_by_outcome for p in usable])
+        verdict, reason = Verdict.INVALID, Reason("errors_everywhere", {"kinds": everywhere})
+    elif n_pairs < clause.min_pairs:
+        what = f"{n_pairs} of at least {clause.min_pairs} pairs with a healthy reference"
+        verdict, reason = Verdict.INVALID, Reason("not_measured", {"what": what})
+    elif share is None or share > clause.share_at_most:
+        what = f"failed requests (share {percent(share or 0.0)})"
+        verdict, reason = Verdict.INVALID, Reason("not_measured", {"what": what})
+    else:
+        verdict, reason = Verdict.PASS, Reason("met")
+    figure = Figure("all cells", share, "1", "<=", clause.share_at_most, verdict, reason, n)
+    return ClauseVerdict(
+        clause.id, "errors", clause.metric, clause.text.model_dump(), verdict, reason, (figure,)
+    )
+
+
+def _failed(block: BlockResult) -> int:
+    return block.statistics.n_requests - block.statistics.n_ok
+
+
+def _only_own_faults(block: BlockResult) -> bool:
+    """No broken condition about the instrument, and the engine lived through the block."""
+    return all(
+        c.ok is True
+        for c in block.conditions
+        if c.about is About.INSTRUMENT or c.name in {"engine_alive", "engine_cache_cold"}
+    )
+
+
+def _kinds(failures: Sequence[Mapping[str, int]]) -> str:
+    total: Counter[str] = Counter()
+    for by_outcome in failures:
+        total.update(by_outcome)
+    return ", ".join(f"{kind} {count}" for kind, count in sorted(total.items())) or "none"

@@ -1,0 +1,305 @@
+"""Clauses that compare two arms: log ratios within pairs, a look after every pair."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import fmean
+
+from kvgate.analyse.estimate import estimate_effect
+from kvgate.analyse.pairs import CellPairs, Pair, arm_values, cell_pairs, log_ratios
+from kvgate.analyse.results import Analysis
+from kvgate.analyse.sequential import Crossing, LookPlan, RepeatedInterval, repeated_interval
+from kvgate.contract import CompareClause, Contract, PairPlan
+from kvgate.criterion import METRICS, Effect, benefit, effect_of
+from kvgate.decide.wording import number, percent, spell_interval
+from kvgate.reason import Reason
+from kvgate.verdict import ClauseVerdict, Figure, Verdict, worst
+
+
+def judge_compare(
+    contract: Contract, gate: int, clause: CompareClause, analysis: Analysis
+) -> ClauseVerdict:
+    """The clause at each of its levels; the worst level is the clause's verdict."""
+    plan = contract.gate(gate).pairs
+    if plan is None:
+        raise ValueError(f"{clause.id}: the gate has no plan of pairs")
+    figures: list[Figure] = []
+    findings: list[Reason] = []
+    for level in clause.levels:
+        cell = cell_pairs(analysis, clause.workload, level)
+        if clause.effect is Effect.SAME:
+            figure = _same(clause, plan, cell, analysis)
+        else:
+            figure = _effect(contract, gate, clause, plan, cell, analysis)
+        figures.append(figure)
+        findings.extend(_findings(clause, cell, analysis, figure))
+    verdict = worst(f.verdict for f in figures)
+    reason = next(f.reason for f in figures if f.verdict is verdict)
+    return ClauseVerdict(
+        clause.id,
+        "compare",
+        clause.metric,
+        clause.text.model_dump(),
+        verdict,
+        reason,
+        tuple(figures),
+        tuple(findings),
+    )
+
+
+def look_plan(contract: Contract, gate: int, plan: PairPlan) -> LookPlan:
+    """Risks of a clause's two bounds at this gate.
+
+    The consumer's risk is divided over the granted retests, the producer's over every clause and
+    level that could stop the vendor.
+    """
+    terms = contract.gate(gate)
+    could_fail = sum(
+        len(c.levels)
+        for c in terms.clause
+        if isinstance(c, CompareClause) and c.effect is not Effect.SAME
+    )
+    return LookPlan(
+        min_pairs=plan.min_pairs,
+        max_pairs=plan.max_pairs,
+        alpha_pass=contract.risk.consumer / (1 + terms.retests),
+        alpha_fail=contract.risk.producer / max(1, could_fail),
+    )
+
+
+def _effect(
+    contract: Contract,
+    gate: int,
+    clause: CompareClause,
+    plan: PairPlan,
+    cell: CellPairs,
+    analysis: Analysis,
+) -> Figure:
+    relation = "<=" if clause.effect is Effect.RISE else ">="
+
+    def figure(
+        verdict: Verdict, reason: Reason, interval: RepeatedInterval | None = None, n: int = 0
+    ) -> Figure:
+        value = low = high = None
+        if interval is not None and interval.mean is not None:
+            value = effect_of(clause.effect, interval.mean)
+            if interval.lower is not None and interval.upper is not None:
+                ends = (
+                    effect_of(clause.effect, interval.lower),
+                    effect_of(clause.effect, interval.upper),
+                )
+                low, high = min(ends), max(ends)
+        return Figure(
+            cell.cell,
+            value,
+            "1",
+            relation,
+            clause.threshold,
+            verdict,
+            reason,
+            n,
+            low,
+            high,
+            _details(clause, cell.valid[:n] if n else cell.valid),
+        )
+
+    invalid = _why_invalid(plan, cell)
+    fault = _against_appliance(plan, cell, clause.compare[0])
+    if fault is not None:
+        return figure(Verdict.FAIL, fault)
+    if invalid is not None:
+        return figure(Verdict.INVALID, invalid)
+    bounds = benefit(clause.effect, clause.threshold, clause.indifference or 0.0)
+    looks = look_plan(contract, gate, plan)
+    crossing = _walk(clause, cell.valid, analysis, looks, bounds.sign, bounds.pass_bound,
+                     bounds.threshold)  # fmt: skip
+    interval, n = crossing.interval, crossing.interval.n
+    if crossing.reason == "not_finite":
+        return figure(Verdict.INVALID, Reason("not_a_number", {"what": _what(clause)}))
+    if crossing.reason:
+        what = f"{_what(clause)} ({crossing.reason.replace('_', ' ')})"
+        return figure(Verdict.INVALID, Reason("not_measured", {"what": what}))
+    if interval.mean is None or interval.lower is None or interval.upper is None:
+        return figure(Verdict.INVALID, Reason("not_measured", {"what": _what(clause)}))
+    value = effect_of(clause.effect, interval.mean)
+    best = effect_of(clause.effect, interval.upper)
+    ends = sorted((effect_of(clause.effect, interval.lower), best))
+    if crossing.outcome == "pass":
+        return figure(Verdict.PASS, Reason("met"), interval, n)
+    if crossing.outcome == "fail":
+        params = {
+            "value": percent(value),
+            "threshold": percent(clause.threshold),
+            "bound": percent(best),
+        }
+        return figure(Verdict.FAIL, Reason("below_threshold", params), interval, n)
+    if interval.lower > bounds.pass_bound:
+        short = {"value": percent(value), "threshold": percent(clause.threshold)}
+        return figure(Verdict.INCONCLUSIVE, Reason("estimate_short", short), interval, n)
+    open_ = Reason("open", {"n": n, "interval": spell_interval(ends[0], ends[1])})
+    return figure(Verdict.INCONCLUSIVE, open_, interval, n)
+
+
+def _walk(
+    clause: CompareClause,
+    pairs: tuple[Pair, ...],
+    analysis: Analysis,
+    looks: LookPlan,
+    sign: int,
+    pass_bound: float,
+    threshold: float,
+) -> Crossing:
+    """Look after every pair; a pooled statistic is pooled anew at each look."""
+    last: RepeatedInterval | None = None
+    used = pairs[: looks.max_pairs]
+    for n in range(looks.min_pairs, len(used) + 1):
+        values = [
+            sign * v
+            for v in log_ratios(used[:n], analysis.samples, clause.metric, clause.statistic)
+        ]
+        last = repeated_interval(
+            values,
+            min_pairs=looks.min_pairs,
+            max_pairs=looks.max_pairs,
+            alpha_lower=looks.alpha_pass,
+            alpha_upper=looks.alpha_fail,
+        )
+        if last.reason == "not_finite":
+            return Crossing("open", 0, last, 0, final=False, reason="not_finite")
+        if last.mean is None or last.lower is None or last.upper is None:
+            continue
+        if last.upper < threshold:
+            return Crossing("fail", n, last, len(pairs) - n, final=True)
+        reached = last.mean >= threshold or not clause.estimate_must_reach
+        if last.lower > pass_bound and reached:
+            return Crossing("pass", n, last, len(pairs) - n, final=True)
+    if last is None:
+        last = RepeatedInterval(len(used), None, None, None, None, "too_few_pairs")
+    return Crossing("open", len(used), last, len(pairs) - len(used),
+                    final=len(used) == looks.max_pairs, reason=last.reason)  # fmt: skip
+
+
+def _same(clause: CompareClause, plan: PairPlan, cell: CellPairs, analysis: Analysis) -> Figure:
+    """One arm against itself: the whole 95 % interval must lie within the zone.
+
+    It speaks of the instrument, so it never fails the appliance.
+    """
+    zone = clause.threshold
+
+    def figure(
+        verdict: Verdict,
+        reason: Reason,
+        value: float | None = None,
+        interval: tuple[float, float] | None = None,
+    ) -> Figure:
+        low, high = interval or (None, None)
+        return Figure(cell.cell, value, "1", "within", zone, verdict, reason, len(cell.valid),
+                      low, high, _details(clause, cell.valid))  # fmt: skip
+
+    invalid = _why_invalid(plan, cell)
+    if invalid is not None:
+        return figure(Verdict.INVALID, invalid)
+    estimate = estimate_effect(
+        log_ratios(cell.valid, analysis.samples, clause.metric, clause.statistic),
+        effect=Effect.GAIN,
+    )
+    if estimate.effect is None or estimate.effect_interval is None:
+        return figure(Verdict.INVALID, Reason("not_a_number", {"what": _what(clause)}))
+    low, high = estimate.effect_interval
+    params = {
+        "value": percent(estimate.effect),
+        "interval": spell_interval(low, high),
+        "threshold": f"±{percent(zone)}",
+    }
+    if -zone <= low and high <= zone:
+        return figure(Verdict.PASS, Reason("met"), estimate.effect, (low, high))
+    if low > zone or high < -zone:
+        reason = Reason("effect_in_same_arm", params)
+        return figure(Verdict.INVALID, reason, estimate.effect, (low, high))
+    open_ = Reason("open", {"n": estimate.n, "interval": spell_interval(low, high)})
+    return figure(Verdict.INCONCLUSIVE, open_, estimate.effect, (low, high))
+
+
+def _why_invalid(plan: PairPlan, cell: CellPairs) -> Reason | None:
+    conditions = ", ".join(cell.conditions) or ("incomplete pairs" if cell.incomplete else "none")
+    for role in ("reference", "test"):
+        share = cell.excluded_share(role)
+        if share > plan.excluded_share_at_most:
+            return Reason(
+                "too_many_exclusions",
+                {
+                    "share": percent(share),
+                    "arm": plan.compare[0] if role == "reference" else plan.compare[1],
+                    "limit": percent(plan.excluded_share_at_most),
+                    "conditions": conditions,
+                },
+            )
+    if len(cell.valid) < plan.min_pairs:
+        return Reason(
+            "too_few_pairs",
+            {"n": len(cell.valid), "needed": plan.min_pairs, "conditions": conditions},
+        )
+    return None
+
+
+def _against_appliance(plan: PairPlan, cell: CellPairs, reference: str) -> Reason | None:
+    """Pairs in which only the appliance was at fault while its reference was healthy."""
+    at_fault = [p for p in cell.pairs if p.against_appliance]
+    if len(at_fault) < plan.min_pairs or len(at_fault) <= len(cell.valid):
+        return None
+    names = sorted({c.name for p in at_fault for c in p.test.conditions if c.ok is not True})
+    return Reason(
+        "appliance_at_fault",
+        {"count": len(at_fault), "n": len(cell.pairs), "conditions": ", ".join(names),
+         "reference": reference},
+    )  # fmt: skip
+
+
+def _details(clause: CompareClause, pairs: tuple[Pair, ...]) -> dict[str, float | str | None]:
+    """Each arm's mean block statistic in the metric's unit, for the reader."""
+    values = arm_values(pairs, clause.metric, clause.statistic)
+    unit = METRICS[clause.metric].unit
+    sides = {"reference": [r for r, _ in values], "test": [t for _, t in values]}
+    details: dict[str, float | str | None] = {"unit": unit, "statistic": clause.statistic}
+    for side, numbers in sides.items():
+        known = [v for v in numbers if v is not None and math.isfinite(v)]
+        details[side] = fmean(known) if known else None
+    return details
+
+
+def _findings(
+    clause: CompareClause, cell: CellPairs, analysis: Analysis, figure: Figure
+) -> Iterator[Reason]:
+    pairs = cell.valid
+    ratios = log_ratios(pairs, analysis.samples, clause.metric, clause.statistic)
+    if len(ratios) < 2 or not all(math.isfinite(r) for r in ratios):
+        return
+    estimate = estimate_effect(
+        ratios, tested_second=[p.tested_second for p in pairs], effect=Effect.GAIN
+    )
+    where = f"{clause.id} {cell.cell}"
+    if clause.effect is Effect.SAME and estimate.sd_log is not None:
+        yield Reason("pair_noise", {"where": where, "value": number(estimate.sd_log)})
+    shown = {
+        "robust_disagrees": estimate.robust_log,
+        "lag1": estimate.lag1,
+        "drift": estimate.drift_log,
+        "order_effect": estimate.order_log,
+    }
+    for code in estimate.findings:
+        yield Reason(code, {"where": where, "value": number(shown.get(code))})
+    above = (
+        clause.band_top is not None
+        and isinstance(figure.value, float)
+        and figure.value > clause.band_top
+    )
+    if above and isinstance(figure.value, float) and clause.band_top is not None:
+        yield Reason(
+            "above_band",
+            {"where": where, "value": percent(figure.value), "top": percent(clause.band_top)},
+        )
+
+
+def _what(clause: CompareClause) -> str:
+    return f"{clause.metric} {clause.statistic}"

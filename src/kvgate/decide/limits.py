@@ -1,0 +1,126 @@
+"""Clauses with a fixed limit: floor, ceiling or equals, over hosts, blocks or a long run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import fmean
+
+from kvgate.analyse.results import Analysis, BlockResult
+from kvgate.contract import LimitClause
+from kvgate.criterion import METRICS, Source
+from kvgate.decide.wording import with_unit
+from kvgate.reason import Reason
+from kvgate.verdict import ClauseVerdict, Figure, Verdict, worst
+
+_BLOCK_VALUE: dict[str, Callable[[BlockResult], float | None]] = {
+    "ttft": lambda b: b.statistics.ttft_p50_s,
+    "itl": lambda b: b.statistics.itl_p50_s,
+    "throughput": lambda b: b.statistics.output_tok_per_s,
+    "restore_rate": lambda b: b.restore_bytes_per_s,
+    "failed_requests": lambda b: b.failed_share,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A value at one place, or the reason why there is none."""
+
+    where: str
+    value: float | str | None
+    n: int
+    missing: str = ""
+
+
+def judge_limit(clause: LimitClause, analysis: Analysis) -> ClauseVerdict:
+    """Every place the clause speaks of must have a value, and every value must keep the limit."""
+    found = tuple(_found(clause, analysis))
+    figures = tuple(_figure(clause, item) for item in found)
+    verdict = worst(f.verdict for f in figures)
+    reason = (
+        next(f.reason for f in figures if f.verdict is verdict)
+        if figures
+        else Reason("not_measured", {"what": clause.metric})
+    )
+    return ClauseVerdict(
+        clause.id, "limit", clause.metric, clause.text.model_dump(), verdict, reason, figures
+    )
+
+
+def _found(clause: LimitClause, analysis: Analysis) -> Iterator[Found]:
+    source = METRICS[clause.metric].source
+    if source is Source.FACT:
+        yield from _of_hosts(clause, analysis)
+    elif source is Source.BLOCK:
+        yield from _of_blocks(clause, analysis)
+    else:
+        values = [o for o in analysis.observed if o.metric == clause.metric]
+        for observed in values:
+            yield Found(observed.where, observed.value, 1, "" if observed.value is not None
+                        else observed.detail or "no value")  # fmt: skip
+
+
+def _of_hosts(clause: LimitClause, analysis: Analysis) -> Iterator[Found]:
+    """One value from every host of the group; a host that said nothing is a missing value."""
+    hosts = analysis.expected_hosts.get(clause.hosts or "", ())
+    for host in hosts:
+        values = [o for o in analysis.observed if o.metric == clause.metric and o.where == host]
+        if len(values) != 1:
+            yield Found(host, None, 0, f"{len(values)} reports from {host}")
+        else:
+            yield Found(host, values[0].value, 1, values[0].detail)
+
+
+def _of_blocks(clause: LimitClause, analysis: Analysis) -> Iterator[Found]:
+    """The mean of the valid blocks of each level; failed requests count in every block."""
+    value_of = _BLOCK_VALUE[clause.metric]
+    for level in clause.levels:
+        where = f"{clause.workload}@{level}"
+        blocks = [
+            b
+            for b in analysis.blocks
+            if b.arm == clause.arm and b.cell.workload == clause.workload
+            and b.cell.level == level
+        ]  # fmt: skip
+        if clause.metric != "failed_requests":
+            blocks = [b for b in blocks if b.valid]
+        values = [value_of(b) for b in blocks]
+        known = [v for v in values if v is not None and math.isfinite(v)]
+        if not blocks:
+            yield Found(where, None, 0, f"no valid block of {where}")
+        elif len(known) != len(values):
+            yield Found(where, None, len(known), f"{len(values) - len(known)} blocks lack a value")
+        else:
+            yield Found(where, fmean(known), len(known))
+
+
+def _figure(clause: LimitClause, item: Found) -> Figure:
+    verdict, reason = _compare(clause, item)
+    return Figure(
+        item.where, item.value, clause.unit, clause.relation, clause.limit, verdict, reason, item.n
+    )
+
+
+def _compare(clause: LimitClause, item: Found) -> tuple[Verdict, Reason]:
+    value, limit = item.value, clause.limit
+    what = f"{clause.metric} at {item.where}"
+    if value is None:
+        detail = f"{what} ({item.missing})" if item.missing else what
+        return Verdict.INVALID, Reason("not_measured", {"what": detail})
+    if isinstance(value, float) and not math.isfinite(value):
+        return Verdict.INVALID, Reason("not_a_number", {"what": what})
+    shown = {
+        "value": with_unit(value, clause.unit),
+        "threshold": with_unit(limit, clause.unit),
+    }
+    if clause.equals is not None:
+        if isinstance(value, str) != isinstance(limit, str):
+            return Verdict.INVALID, Reason("not_measured", {"what": f"{what} (another kind)"})
+        return (Verdict.PASS, Reason("met")) if value == limit else (
+            Verdict.FAIL, Reason("not_equal", shown))  # fmt: skip
+    if isinstance(value, str) or isinstance(limit, str):
+        return Verdict.INVALID, Reason("not_a_number", {"what": what})
+    kept = value >= limit if clause.floor is not None else value <= limit
+    return (Verdict.PASS, Reason("met")) if kept else (
+        Verdict.FAIL, Reason("out_of_limit", shown))  # fmt: skip
