@@ -1,0 +1,122 @@
+"""The published points come out of real processes under a closed loop; the rest is labelled."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvgate.errors import UsageError
+from kvgate.rehearsal.profile import (
+    bandwidth_at,
+    load_calibration,
+    load_scenario,
+    shipped_names,
+)
+
+from .closed_loop import Measured, bodies, measure, prime
+from .machine import Machine, metrics
+
+TOLERANCE = 0.05
+# A machine that is busy with something else only ever delays us, so a block that lies outside is
+# measured again; what the calibration says wrongly stays outside every time.
+ATTEMPTS = 5
+
+
+def _block(machine: Machine, level: int, requests: list[bytes]) -> Measured:
+    if machine.arm != "recompute":
+        prime(machine, requests)
+    else:
+        machine.reset()
+    return measure(machine, level, requests)
+
+
+def _near(found: float, wanted: float) -> bool:
+    return abs(found / wanted - 1.0) <= TOLERANCE
+
+
+def _check(calibration: str, scales: dict[str, float]) -> None:
+    scenario = load_scenario(calibration)
+    rows = [row for row in scenario.published if row.metric != "gain"]
+    measured: dict[tuple[str, int], Measured] = {}
+    for arm, scale in scales.items():
+        levels = sorted({row.level for row in rows if row.arm == arm})
+        with Machine(arm, ["noisy=0"], calibration, scale) as machine:
+            for level in levels:
+                wanted = {r.metric: r.value for r in rows if (r.arm, r.level) == (arm, level)}
+                requests = bodies(level, scenario.prompt_tokens, scenario.output_tokens)
+                for _ in range(ATTEMPTS):
+                    found = _block(machine, level, requests)
+                    values = {
+                        "ttft_p50_s": found.ttft_p50_s,
+                        "output_tokens_per_s": found.output_tokens_per_s,
+                    }
+                    if "read_gb_per_s" in wanted:
+                        store = metrics(machine.store_port)
+                        moved = store["kvstore_bytes_read_total"] / 1e9
+                        values["read_gb_per_s"] = (
+                            moved / store["kvstore_transfer_simulated_seconds_total"]
+                        )
+                    if all(_near(values[name], value) for name, value in wanted.items()):
+                        break
+                else:
+                    pytest.fail(f"{calibration} {arm} at {level}: {values}, published {wanted}")
+                measured[arm, level] = found
+    for row in scenario.published:
+        if row.metric == "gain":
+            gain = (
+                measured["appliance", row.level].output_tokens_per_s
+                / measured["baseline", row.level].output_tokens_per_s
+                - 1.0
+            )
+            assert _near(gain, row.value), f"gain at {row.level}: {gain:.3f}, published {row.value}"
+
+
+def test_r2_with_and_without_the_appliance() -> None:
+    _check("fx100-claims", {"baseline": 100.0, "appliance": 100.0, "recompute": 400.0})
+
+
+def test_r1_with_and_without_parallel_reads() -> None:
+    _check("fx100-claims:r1", {"baseline": 150.0, "appliance": 100.0})
+
+
+def test_the_published_points_are_all_in_the_file() -> None:
+    points = {
+        (row.arm, row.level, row.metric): row.value
+        for scenario in load_calibration("fx100-claims").scenario.values()
+        for row in scenario.published
+    }
+    assert points["baseline", 8, "ttft_p50_s"] == 10.17
+    assert points["baseline", 32, "ttft_p50_s"] == 35.73
+    assert points["appliance", 8, "ttft_p50_s"] == 7.53
+    assert points["appliance", 32, "ttft_p50_s"] == 26.35
+    assert points["recompute", 16, "ttft_p50_s"] == 149.5
+    assert points["appliance", 16, "output_tokens_per_s"] == 74.9
+    assert (points["appliance", 8, "gain"], points["appliance", 16, "gain"]) == (0.29, 0.40)
+
+
+def test_the_healthy_profile_lies_well_inside_the_band() -> None:
+    scenario = load_scenario("healthy")
+    for level in (8, 16, 32):
+        rates = [
+            bandwidth_at(scenario.store[arm].bandwidth_gb_per_s, level)
+            for arm in ("appliance", "baseline")
+        ]
+        assert 1.33 < rates[0] / rates[1] < 1.37
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_each_shipped_calibration_loads_and_says_what_it_assumes(name: str) -> None:
+    calibration = load_calibration(name)
+    assert calibration.name == name
+    assert calibration.assumptions
+    for scenario in calibration.scenario.values():
+        assert set(scenario.store) == {"baseline", "appliance"}
+        for store in scenario.store.values():
+            peak = max(rate for _, rate in store.bandwidth_gb_per_s)
+            assert peak * 8 <= store.link_gbit_per_s
+
+
+def test_a_wrong_calibration_names_file_and_key(tmp_path: object) -> None:
+    with pytest.raises(UsageError, match="healthy"):
+        load_scenario("nothing-like-it")
+    with pytest.raises(UsageError, match="r1"):
+        load_scenario("fx100-claims:r7")
