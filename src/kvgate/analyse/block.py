@@ -195,14 +195,15 @@ def _pooled_itl(good: pd.DataFrame) -> tuple[Floats, int]:
         own = np.ones(len(stamps), dtype=bool)
         own[shared] = False
         pools.append(np.diff(stamps)[own[:-1] & own[1:]])
-    pooled = np.concatenate(pools) if pools else np.empty(0, dtype=np.int64)
+    pooled: Ints = np.concatenate(pools) if pools else np.empty(0, dtype=np.int64)
     return pooled.astype(np.float64) / NS_PER_S, stamped
 
 
 def _pooled_chunk_gaps(good: pd.DataFrame) -> Floats:
     pools = [np.diff(stamps) for stamps in _lists(good, "token_ns")]
     pooled: Ints = np.concatenate(pools) if pools else np.empty(0, dtype=np.int64)
-    return pooled[pooled != 0].astype(np.float64) / NS_PER_S
+    gaps: Floats = pooled[pooled != 0].astype(np.float64) / NS_PER_S
+    return gaps
 
 
 def _coalesced_share(good: pd.DataFrame) -> float | None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from kvgate.load.answer import Answer
-from kvgate.load.http import ProtocolFault, ResponseReader
+from kvgate.load.http import ResponseReader
 from kvgate.load.requests import Request
 from kvgate.load.sse import EventReader
 from kvgate.record import Outcome, RequestRecord
 
 _KEPT_BODY_BYTES: Final = 2_048
+
+
+def _text(data: bytes) -> str:
+    return " ".join(data.decode("utf-8", "replace").split())[:200]
 
 
 class Exchange:
@@ -75,13 +79,13 @@ class Exchange:
                 kind = Outcome.HTTP_5XX
             else:
                 kind = Outcome.HTTP_OTHER
-            said = " ".join(self.body.decode("utf-8", "replace").split())
-            return kind, f"HTTP {status}: {said[:200]}"
+            return kind, f"HTTP {status}: {_text(self.body)}"
         if self.streamed is False:
             return Outcome.NOT_STREAMED, f"one body of {self.http.content_type[:60]!r}, no stream"
         self.answer.settle()
-        if self.events.error_named and self.answer.error is None:
-            return Outcome.ERROR_EVENT, "an event of the type error"
+        named = self.events.named_error
+        if named is not None and self.answer.error is None:
+            return Outcome.ERROR_EVENT, f"event of the type error: {_text(named)}"
         return self.answer.judge(wanted, exact=exact)
 
     def cut_off(self, why: str) -> tuple[Outcome, str]:
@@ -133,6 +137,3 @@ class Exchange:
             token_logprobs=answer.logprobs if probe else None,
             top2_margin=answer.margins if probe else None,
         )
-
-
-__all__ = ["Exchange", "ProtocolFault"]

@@ -15,8 +15,9 @@ from typing import Final
 
 from kvgate.load.arrivals import intended_times
 from kvgate.load.clock import Offset
-from kvgate.load.exchange import Exchange, ProtocolFault
+from kvgate.load.exchange import Exchange
 from kvgate.load.histogram import Histogram
+from kvgate.load.http import ProtocolFault
 from kvgate.load.job import Closed, Job, Progress
 from kvgate.load.requests import RequestStock
 from kvgate.load.spool import ProgressLines, RecordSpool

@@ -52,7 +52,8 @@ def run_load(
 
     ``work_dir`` takes the job file and the process's log.
 
-    After ``deadline_s`` (s) the process is told to stop, then ended. Raises
+    After ``deadline_s`` (s) the process is told to stop, then ended. On Ctrl-C too, and what was
+    measured so far is returned with the state ``interrupted``: look at ``complete``. Raises
     :class:`CannotMeasure` when the load host could not carry the job or the engine could not be
     reached, :class:`UsageError` when the job is wrong.
     """
@@ -68,11 +69,10 @@ def run_load(
             stderr=log,
         )
     try:
-        ended = _watch(process, on_progress, time.monotonic() + deadline_s)
-        if not ended:
-            _end(process)
+        with contextlib.suppress(KeyboardInterrupt):
+            _watch(process, on_progress, time.monotonic() + deadline_s)
     finally:
-        # Also on Ctrl-C and on a fault of the callback: no load may be left running.
+        # Whatever happened, also in the callback: no load may be left running.
         _end(process)
         if process.stdout is not None:
             process.stdout.close()
@@ -83,14 +83,14 @@ def _watch(
     process: subprocess.Popen[bytes],
     on_progress: Callable[[Progress], None] | None,
     deadline: float,
-) -> bool:
-    """Read progress until the process ends; ``False`` when the deadline came first."""
+) -> None:
+    """Read progress until the process or its time ends."""
     assert process.stdout is not None
     pending = b""
     while True:
         left = deadline - time.monotonic()
         if left <= 0:
-            return False
+            return
         readable, _, _ = select.select([process.stdout], [], [], min(left, 1.0))
         if not readable:
             continue
@@ -98,8 +98,7 @@ def _watch(
         if not data:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, deadline - time.monotonic()))
-                return True
-            return False
+            return
         *lines, pending = (pending + data).split(b"\n")
         for line in lines:
             if on_progress is not None:

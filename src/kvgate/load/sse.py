@@ -15,10 +15,10 @@ _BOM: Final = b"\xef\xbb\xbf"
 class EventReader:
     """One event stream. The events do not depend on how the bytes were split on their way.
 
-    ``error_named`` is set once an event of the type ``error`` was seen.
+    ``named_error`` is the data of the first event of the type ``error``.
     """
 
-    __slots__ = ("_data", "_first", "_name", "_rest", "_skip_lf", "error_named")
+    __slots__ = ("_data", "_first", "_name", "_rest", "_skip_lf", "named_error")
 
     def __init__(self) -> None:
         self._rest = b""
@@ -26,7 +26,7 @@ class EventReader:
         self._name = b""
         self._skip_lf = False
         self._first = True
-        self.error_named = False
+        self.named_error: bytes | None = None
 
     @property
     def unfinished(self) -> bool:
@@ -86,8 +86,9 @@ class EventReader:
 
     def _dispatch(self, events: list[bytes]) -> None:
         if self._data:
-            if self._name == b"error":
-                self.error_named = True
-            events.append(b"\n".join(self._data))
+            data = b"\n".join(self._data)
             self._data.clear()
+            if self._name == b"error" and self.named_error is None:
+                self.named_error = data
+            events.append(data)
         self._name = b""

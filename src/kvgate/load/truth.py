@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from kvgate.load.truth_script import KINDS, Act, Script, script_for
+from kvgate.load.truth_script import KINDS, Act, Script, count_prompt, script_for
 from kvgate.record import NS_PER_S
 
 _now_ns = time.monotonic_ns
@@ -92,7 +92,9 @@ class TruthServer:
     def play(self, peer: _Peer, request_id: str, body: dict[str, Any], chat: bool) -> None:
         """Start the answer to a request that is here in full."""
         received = _now_ns()
-        kind = self.choose_kind()
+        model = str(body.get("model", ""))
+        # A test names the misbehaviour it wants in the model's place.
+        kind = model.removeprefix("misbehave:") if ":" in model else self.choose_kind()
         settings = self.settings
         tokens = settings.tokens or int(body.get("max_tokens") or 16)
         script = script_for(
@@ -223,11 +225,7 @@ class _Peer(asyncio.Protocol):
 
     def _tokenize(self, body: bytes) -> None:
         """Words are tokens here, and a chat template adds seven."""
-        asked = msgspec.json.decode(body)
-        if "messages" in asked:
-            count = 7 + sum(len(m["content"].split()) for m in asked["messages"])
-        else:
-            count = len(asked["prompt"].split())
+        count = count_prompt(msgspec.json.decode(body))
         self._plain(b"200 OK", msgspec.json.encode({"count": count, "max_model_len": 1 << 20}))
 
     def _plain(self, status: bytes, body: bytes) -> None:

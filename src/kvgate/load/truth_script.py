@@ -74,14 +74,21 @@ def _framed(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
+def count_prompt(body: dict[str, Any]) -> int:
+    """Tokens of a request's prompt: ids, or words, and seven for a chat template."""
+    if "messages" in body:
+        return 7 + sum(len(str(said["content"]).split()) for said in body["messages"])
+    prompt = body.get("prompt") or ""
+    return len(prompt.split()) if isinstance(prompt, str) else len(prompt)
+
+
 class _Writer:
     """Chunks of one answer in the form of one endpoint."""
 
     def __init__(self, kind: str, body: dict[str, Any], chat: bool) -> None:
         self.kind = kind
         self.chat = chat
-        prompt = body.get("prompt") or ""
-        self.prompt_tokens = len(prompt)
+        self.prompt_tokens = count_prompt(body)
         self.ids = bool(body.get("return_token_ids")) or kind == "packed"
         self.logprobs = body.get("logprobs") not in (None, False)
         self.made = 0
