@@ -57,6 +57,7 @@ Arrival = Closed | Constant | Poisson
 class Prompts(msgspec.Struct, frozen=True, kw_only=True):
     """Prompts ``first`` to ``first + count - 1`` of a pool; a pure function makes them anywhere.
 
+    With ``cycle`` only that many are distinct: a long run goes round over a primed pool.
     ``tokens`` is the length of each in tokens, drawn from ids ``vocab_low <= id < vocab_high``.
     """
 
@@ -67,6 +68,7 @@ class Prompts(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Positive
     vocab_low: NotNegative = 1000
     vocab_high: Positive = 30000
+    cycle: Positive | None = None
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

@@ -165,7 +165,7 @@ class RequestStock:
 
     def _make(self) -> Request:
         spec = self._job.prompts
-        index = spec.first + self._next
+        index = spec.first + (self._next if spec.cycle is None else self._next % spec.cycle)
         self._next += 1
         if self._job.endpoint == "completions" and self._texts is None:
             ids = prompt_tokens(
