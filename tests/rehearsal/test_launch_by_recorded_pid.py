@@ -180,6 +180,7 @@ def test_the_role_brings_an_arm_up_and_down(tmp_path: Path) -> None:
         "kvgate_controller_pid": os.getpid(),
         "kvgate_stop_stores": True,
     }
+    host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     private = tmp_path / "ansible"
     private.mkdir()
     # ansible-playbook is installed beside the interpreter, which need not be on the PATH.
@@ -189,7 +190,7 @@ def test_the_role_brings_an_arm_up_and_down(tmp_path: Path) -> None:
             private_data_dir=str(private),
             envvars={"PATH": path, "ANSIBLE_HOME": str(tmp_path / "home")},
             playbook=[play],
-            inventory={"all": {"hosts": {"localhost": {"ansible_connection": "local"}}}},
+            inventory={"all": {"hosts": {"localhost": host}}},
             roles_path=str(ROLES),
             extravars=variables,
             quiet=True,
