@@ -62,8 +62,13 @@ def read_external_hits(
     prompts = counts.get("prompt_tokens")
     name = "prompt_tokens_external" if by_source is not None else "external_hits"
     basis = "missing" if hits is None or prompts is None else f"{name} / prompt_tokens"
+    other = dict(store.delta) if store is not None else {}
     notes = list(_odd_queries(counts))
-    doubts = [] if hits is None else _contradictions(hits, counts, store, ttft_ratio)
+    looked_up = other.get("lookup_tokens")
+    if looked_up is not None and prompts and looked_up > prompts * (1 + TOLERANCE):
+        notes.append("the store counts lookups more than once: its hits are no witness")
+        other["hit_tokens"] = other["hit_tokens_backend"] = None
+    doubts = [] if hits is None else _contradictions(hits, counts, other, ttft_ratio)
     if engine.restarts or (store is not None and store.restarts):
         doubts.append("engine or store restarted inside the window")
     if hits is not None and prompts is not None and hits > prompts * (1 + TOLERANCE):
@@ -97,11 +102,10 @@ def _odd_queries(counts: Mapping[str, float | None]) -> list[str]:
 def _contradictions(
     hits: float,
     counts: Mapping[str, float | None],
-    store: Increase | None,
+    other: Mapping[str, float | None],
     ttft_ratio: float | None,
 ) -> list[str]:
     doubts: list[str] = []
-    other = store.delta if store is not None else {}
     stored_hits = other.get("hit_tokens_backend")
     if stored_hits is None:
         stored_hits = other.get("hit_tokens")
