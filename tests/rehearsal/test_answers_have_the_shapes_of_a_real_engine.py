@@ -89,8 +89,9 @@ def test_without_ignore_eos_an_answer_may_stop_by_itself(machine: Machine) -> No
 
 def test_text_prompts_count_as_tokenize_says(machine: Machine) -> None:
     text = "A cold restore, measured twice."
+    asked = {"prompt": text, "max_tokens": 3, "return_token_ids": True}
     counted = call(machine.port, "POST", "/tokenize", {"prompt": text}).json()
-    answer = call(machine.port, "POST", "/v1/completions", {"prompt": text, "max_tokens": 3}).json()
+    answer = call(machine.port, "POST", "/v1/completions", asked).json()
     assert answer["usage"]["prompt_tokens"] == counted["count"] == len(counted["tokens"])
     again = call(machine.port, "POST", "/tokenize", {"prompt": answer["choices"][0]["text"]}).json()
     assert again["tokens"] == answer["choices"][0]["token_ids"]

@@ -48,6 +48,26 @@ def test_a_shared_prefix_hits_whole_chunks_only(machine: Machine) -> None:
     assert shared["local_compute"] == 2048 - 512
 
 
+def test_another_cache_salt_recomputes_the_same_answer(machine: Machine) -> None:
+    tokens = prompt(15)
+    first = machine.complete(tokens).json()["choices"]
+    before = by_source(machine.port)["local_compute"]
+    assert machine.complete(tokens, cache_salt="fresh").json()["choices"] == first
+    assert by_source(machine.port)["local_compute"] - before == 2048
+
+
+def test_the_next_turn_finds_the_answer_of_the_last_and_the_store_gets_it(
+    machine: Machine,
+) -> None:
+    turn = prompt(16, 500)
+    answer = machine.complete(turn, max_tokens=300, return_token_ids=True).json()
+    history = [*turn, *answer["choices"][0]["token_ids"], *prompt(17, 300)]
+    assert _added(machine, history)["local_cache_hit"] == 768
+    machine.wait_acknowledged()
+    machine.reset()
+    assert _added(machine, history)["external_kv_transfer"] == 1024
+
+
 def test_sources_add_up_to_the_prompt_tokens(machine: Machine) -> None:
     for number in (13, 14, 13):
         machine.complete(prompt(number, 1000))

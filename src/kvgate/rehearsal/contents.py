@@ -33,12 +33,12 @@ def tokenize(text: str) -> list[int]:
     return ids
 
 
-def chunk_keys(tokens: Sequence[int], chunk_tokens: int) -> list[bytes]:
-    """One 16-byte key per whole chunk, each chained over the chunks before it."""
+def chunk_keys(tokens: Sequence[int], chunk_tokens: int, salt: str = "") -> list[bytes]:
+    """One 16-byte key per whole chunk, each chained over the chunks before it and ``salt``."""
     raw = memoryview(array("I", tokens)).cast("B")
     size = chunk_tokens * array("I").itemsize
     keys: list[bytes] = []
-    previous = b""
+    previous = blake2b(salt.encode(), digest_size=16).digest()
     for start in range(0, len(raw) - size + 1, size):
         previous = blake2b(raw[start : start + size], digest_size=16, key=previous).digest()
         keys.append(previous)
@@ -77,6 +77,10 @@ class AnswerSource:
             draws = array("H", blake2b(self._seed + block, digest_size=64).digest())
             self._words.extend(draw % len(WORDS) for draw in draws)
         return self._words[at]
+
+    def token_id(self, at: int) -> int:
+        """Token id of output token ``at``."""
+        return FIRST_WORD_ID + self.word(at)
 
     def natural_length(self) -> int:
         """Where the answer would end by itself."""

@@ -131,6 +131,7 @@ class Engine:
             priming=priming,
             variation=asked.variation,
             sink=sink,
+            salt=asked.cache_salt,
         )
         sink.sequence = sequence
         if not priming:

@@ -159,7 +159,7 @@ def wait_healthy(run: RunDirectory, name: str, process: Recorded, timeout_s: flo
     while True:
         # The pid in the answer tells our server from another one on the same port.
         try:
-            if fetch(url, timeout_s=1.0)[1] == str(process.pid):
+            if fetch(url, timeout_s=0.3)[1] == str(process.pid):
                 return
         except (OSError, ValueError):
             pass

@@ -40,28 +40,21 @@ class Alarm:
 
     def __init__(self, ring: Callable[[], None]) -> None:
         self._ring = ring
-        self._loop = asyncio.get_running_loop()
-        self._handle: asyncio.TimerHandle | None = None
-        self._fd = -1
         self._spec = _TimerSpec()
-        self._libc: ctypes.CDLL | None = None
-        if sys.platform == "linux":
-            self._libc = ctypes.CDLL(None, use_errno=True)
-            self._fd = self._libc.timerfd_create(time.CLOCK_MONOTONIC, _TFD_NONBLOCK_CLOEXEC)
-        if self._fd >= 0:
-            self._loop.add_reader(self._fd, self._readable)
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(self._libc, "timerfd_create"):
+            raise CannotMeasure("no timerfd on this system", remedy="rehearse on Linux")
+        self._fd = self._libc.timerfd_create(time.CLOCK_MONOTONIC, _TFD_NONBLOCK_CLOEXEC)
+        if self._fd < 0:
+            raise CannotMeasure(f"no timer: {os.strerror(ctypes.get_errno())}")
+        asyncio.get_running_loop().add_reader(self._fd, self._readable)
 
     def set(self, at_s: float) -> None:
         """Ring at ``at_s`` (at once when past); replaces what was set before."""
-        if self._fd >= 0 and self._libc is not None:
-            whole = int(at_s)
-            self._spec.value.sec = whole
-            self._spec.value.nsec = max(1, int((at_s - whole) * 1e9))
-            self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(self._spec), None)
-            return
-        if self._handle is not None:
-            self._handle.cancel()
-        self._handle = self._loop.call_later(max(0.0, at_s - time.monotonic()), self._ring)
+        whole = int(at_s)
+        self._spec.value.sec = whole
+        self._spec.value.nsec = max(1, int((at_s - whole) * 1e9))
+        self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(self._spec), None)
 
     def _readable(self) -> None:
         try:

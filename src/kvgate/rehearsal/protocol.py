@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from kvgate.rehearsal.contents import (
-    FIRST_WORD_ID,
     WORD_BYTES,
     WORDS,
     AnswerSource,
@@ -53,6 +52,8 @@ class CompletionBody(msgspec.Struct, frozen=True):
     seed: int | None = None
     logprobs: int | None = None
     n: int = 1
+    cache_salt: str = ""
+    return_token_ids: bool = False
 
 
 class ChatBody(msgspec.Struct, frozen=True):
@@ -70,6 +71,8 @@ class ChatBody(msgspec.Struct, frozen=True):
     logprobs: bool = False
     top_logprobs: int | None = None
     n: int = 1
+    cache_salt: str = ""
+    return_token_ids: bool = False
 
 
 class RefusedError(Exception):
@@ -92,6 +95,8 @@ class Generation:
     ignore_eos: bool
     variation: bytes
     logprobs: int | None
+    cache_salt: str
+    token_ids: bool
 
 
 def error_body(status: int, message: str) -> dict[str, object]:
@@ -168,6 +173,8 @@ def read_generation(body: bytes, *, chat: bool, model: str, max_model_len: int) 
         ignore_eos=asked.ignore_eos,
         variation=variation,
         logprobs=logprobs,
+        cache_salt=asked.cache_salt,
+        token_ids=asked.return_token_ids,
     )
 
 
@@ -245,12 +252,13 @@ class AnswerSink:
         logprobs = b"null"
         if self._asked.logprobs is not None:
             logprobs = msgspec.json.encode(self._logprobs(answer, at, at + 1))
+        ids = b',"token_ids":[%d]' % answer.token_id(at) if self._asked.token_ids else b""
         shape = (
-            b'%s{"index":0,"delta":{"content":"%s"},"logprobs":%s,"finish_reason":%s}]}\n\n'
+            b'%s{"index":0,"delta":{"content":"%s"},"logprobs":%s,"finish_reason":%s%s}]}\n\n'
             if self._asked.chat
-            else b'%s{"index":0,"text":"%s","logprobs":%s,"finish_reason":%s}]}\n\n'
+            else b'%s{"index":0,"text":"%s","logprobs":%s,"finish_reason":%s%s}]}\n\n'
         )
-        self._connection.write(shape % (self._prefix, text, logprobs, reason))
+        self._connection.write(shape % (self._prefix, text, logprobs, reason, ids))
 
     def _end_stream(self, output_tokens: int) -> None:
         if self._asked.usage_chunk:
@@ -317,7 +325,8 @@ class AnswerSink:
             choice["message"] = {"role": "assistant", "content": text}
         else:
             choice["text"] = text
-            choice["token_ids"] = [FIRST_WORD_ID + answer.word(at) for at in range(output_tokens)]
+        if self._asked.token_ids:
+            choice["token_ids"] = [answer.token_id(at) for at in range(output_tokens)]
         body = {
             "id": self._id,
             "object": self._kind,

@@ -39,6 +39,7 @@ class Sequence:
     priming: bool
     variation: bytes
     sink: Sink
+    salt: str = ""
     keys: list[bytes] = field(default_factory=list)
     contents: list[bytes] = field(default_factory=list)
     taint: bytes = b""
@@ -120,6 +121,8 @@ class Scheduler:
         self.dram = ChunkCache(self._cost.dram_tokens, scenario.chunk_tokens)
         self.counters = Counters()
         self._reserved_tokens = 0
+        # Chunks of answers go to the store only with the prompt of the next turn.
+        self._unsaved: set[bytes] = set()
         self._arrived: deque[Sequence] = deque()
         self._loading: set[Sequence] = set()
         self._ready: deque[Sequence] = deque()
@@ -145,7 +148,7 @@ class Scheduler:
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a request; it must fit the GPU cache at all."""
-        sequence.keys = chunk_keys(sequence.tokens, self._scenario.chunk_tokens)
+        sequence.keys = chunk_keys(sequence.tokens, self._scenario.chunk_tokens, sequence.salt)
         self._arrived.append(sequence)
         self._admit()
 
@@ -345,9 +348,15 @@ class Scheduler:
         self.gpu.put(keys, sequence.contents, self._reserved_tokens)
         if self._cost.dram_tokens:
             self.dram.put(keys, sequence.contents)
-        if computed and self._store is not None:
+        fresh = [at for at, key in enumerate(keys) if at >= cached or key in self._unsaved]
+        if fresh and self._store is not None:
             speedup = self._pace.prime_speedup if sequence.priming else 1.0
-            self._store.save(keys[cached:], computed, self._pace.slowdown / speedup)
+            self._unsaved.difference_update(keys)
+            self._store.save(
+                [keys[at] for at in fresh],
+                [sequence.contents[at] for at in fresh],
+                self._pace.slowdown / speedup,
+            )
         sequence.answer = AnswerSource(sequence.tokens, sequence.taint, sequence.variation)
 
     def _emit(self, sequence: Sequence) -> None:
@@ -365,7 +374,19 @@ class Scheduler:
         goes_on = sequence.sink.token(answer, at, last)
         if last is not None or not goes_on:
             self._decoding.remove(sequence)
+            self._keep_output(sequence, answer)
             self._leave(sequence, last if last is not None and goes_on else "abort")
+
+    def _keep_output(self, sequence: Sequence, answer: AnswerSource) -> None:
+        """The next turn of a conversation finds the KV of this answer, its last token apart."""
+        size = self._scenario.chunk_tokens
+        total = len(sequence.tokens) + sequence.output_tokens - 1
+        if total // size <= len(sequence.keys):
+            return
+        output = [answer.token_id(at) for at in range(sequence.output_tokens - 1)]
+        keys = chunk_keys([*sequence.tokens, *output], size, sequence.salt)[len(sequence.keys) :]
+        self.gpu.put(keys, [content_of(key, sequence.taint) for key in keys], self._reserved_tokens)
+        self._unsaved.update(keys)
 
     def _leave(self, sequence: Sequence, reason: str) -> None:
         if sequence.state != "waiting":
