@@ -24,9 +24,9 @@ def observe_host(host: str, facts: Facts, device: Facts | None) -> Iterator[Obse
     """Every fact metric of one host; ``device`` is what the appliance says of itself, if asked."""
     for metric, read in _READERS.items():
         yield _observed(metric, host, *_guarded(read, facts))
-    for metric, key in _DEVICE.items():
+    for metric, read in _DEVICE_READERS.items():
         if device is not None:
-            yield _observed(metric, host, *_guarded(_of_key(key), device))
+            yield _observed(metric, host, *_guarded(read, device))
     for metric, read in _DMI.items():
         if device is None:
             yield _observed(metric, host, *_guarded(read, facts))
@@ -53,6 +53,11 @@ def _of_key(key: str) -> Callable[[Facts], Reading]:
         return (found if isinstance(found, str) else float(found)), ""
 
     return read
+
+
+def _device_link_rate(facts: Facts) -> Reading:
+    value, detail = _of_key("link_gbit_per_s")(facts)
+    return (value * 1e9 if isinstance(value, float) else None), detail
 
 
 def _memory(facts: Facts) -> Reading:
@@ -124,12 +129,15 @@ def _clock_offset(facts: Facts) -> Reading:
     return (None, why) if text is None else (abs(float(text.strip().split(",")[4])), "")
 
 
+_GPU_COUNTS: Mapping[str, Callable[[str], int]] = {
+    "amd_smi_list": lambda text: len(json.loads(text)),
+    "npu_smi_list": lambda text: len(re.findall(r"^\s*NPU ID\s*:", text, re.MULTILINE)),
+    "nvidia_smi_list": lambda text: len(re.findall(r"^GPU \d+:", text, re.MULTILINE)),
+}
+
+
 def _gpus(facts: Facts) -> Reading:
-    for name, count in (
-        ("amd_smi_list", lambda text: len(json.loads(text))),
-        ("npu_smi_list", lambda text: len(re.findall(r"^\s*NPU ID\s*:", text, re.MULTILINE))),
-        ("nvidia_smi_list", lambda text: len(re.findall(r"^GPU \d+:", text, re.MULTILINE))),
-    ):
+    for name, count in _GPU_COUNTS.items():
         text, _ = _command(facts, name)
         if text is not None:
             return float(count(text)), name
@@ -177,7 +185,10 @@ _DEVICE: Mapping[str, str] = {
     "device_serial": "serial",
     "device_firmware": "firmware",
     "device_capacity": "capacity_bytes",
-    "device_link_rate": "link_bit_per_s",
+}
+_DEVICE_READERS: Mapping[str, Callable[[Facts], Reading]] = {
+    **{metric: _of_key(key) for metric, key in _DEVICE.items()},
+    "device_link_rate": _device_link_rate,
 }
 _DMI: Mapping[str, Callable[[Facts], Reading]] = {
     "device_model": _dmi("dmi_product"),

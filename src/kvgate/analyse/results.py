@@ -17,9 +17,9 @@ from kvgate.verdict import Condition
 class BlockResult:
     """One measured block: where it belongs, its one-number statistics, its validity.
 
-    ``role`` is "reference" or "test"; ``pair`` is None for blocks outside pairs; ``position`` is the
-    place of its session inside the pair (0 ran first); ``counters`` are the increases of engine and
-    store counters over the block (None: missing).
+    ``role`` is "reference" or "test"; ``pair`` is None for blocks outside pairs; ``position`` is
+    the place of its session inside the pair (0 ran first); ``counters`` are the increases of engine
+    and store counters over the block (None: missing).
     """
 
     n: int
@@ -85,7 +85,7 @@ class SoakWindow:
 
 @dataclass(frozen=True, slots=True)
 class SoakEvent:
-    """Something that happened in a long run: an injected fault, its proof, its recovery, a restart."""
+    """Something that happened in a long run: an injected fault with its proof, or a restart."""
 
     at_s: float
     kind: str

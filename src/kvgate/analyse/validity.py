@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from kvgate.analyse.block import BlockStatistics
 from kvgate.analyse.counters import (
     ENGINE,
     STORE_PREFIX,
@@ -29,13 +30,24 @@ Block = Mapping[str, Any]
 NS = 1e-9
 
 
-def conditions(contract: Contract, block: Block, requests: pd.DataFrame) -> tuple[Condition, ...]:
+def conditions(
+    contract: Contract, block: Block, requests: pd.DataFrame, statistics: BlockStatistics
+) -> tuple[Condition, ...]:
     """All conditions of one block, in a fixed order.
 
-    ``block`` is the content of block.json; ``requests`` the table of requests.parquet.
+    ``block`` is the content of block.json; ``requests`` the table of requests.parquet and
+    ``statistics`` what they give.
     """
     return (
         *_instrument(contract.validity, block, requests),
+        at_most(
+            "responses_possible",
+            About.INSTRUMENT,
+            float(statistics.n_impossible) if len(requests) else None,
+            0,
+            "1",
+            "a finished request without token or with times out of order cannot be true",
+        ),
         *_environment(contract.validity, block),
         *_appliance(contract, block, requests),
     )

@@ -9,7 +9,7 @@ from kvgate.analyse.pairs import Pair
 from kvgate.analyse.results import Analysis, Answer, BlockResult
 from kvgate.contract import AnswersClause, ErrorsClause
 from kvgate.decide.wording import number, percent
-from kvgate.reason import Reason
+from kvgate.reason import Param, Reason
 from kvgate.verdict import About, ClauseVerdict, Figure, Verdict
 
 
@@ -60,7 +60,7 @@ def judge_answers(clause: AnswersClause, analysis: Analysis) -> ClauseVerdict:
     ]
     n, count = len(wrong), sum(wrong)
     share = count / n if n else None
-    shown = {"count": count, "n": n, "tolerance": f"{number(tolerance)} nat"}
+    shown: dict[str, Param] = {"count": count, "n": n, "tolerance": f"{number(tolerance)} nat"}
     if own and sum(own) / len(own) > clause.wrong_share_at_most:
         verdict, reason = Verdict.INVALID, Reason(
             "engine_disagrees_with_itself", {"count": sum(own), "n": len(own)})  # fmt: skip

@@ -197,7 +197,7 @@ def _tail(runner: Any) -> str:
     except (OSError, AttributeError, ValueError):
         return ""
     errors = [line for line in lines if "ERROR" in line or "error" in line.lower()]
-    return (errors or lines or [""])[-1][:300]
+    return str((errors or lines or [""])[-1])[:300]
 
 
 def _environment(playbooks: Path) -> dict[str, str]:

@@ -1,0 +1,162 @@
+"""Evidence, already read into plain tables, to everything the judge looks at. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kvgate.analyse.block import BlockStatistics, block_statistics, durations_s, impossible
+from kvgate.analyse.counters import ENGINE, STORE_PREFIX, grown, value
+from kvgate.analyse.facts import observe_host
+from kvgate.analyse.results import Analysis, Answer, BlockResult, Observed
+from kvgate.analyse.soak import Soak, analyse_soak
+from kvgate.analyse.validity import conditions
+from kvgate.contract import Contract
+from kvgate.plan import Cell
+from kvgate.record import TTFT, Outcome
+
+ENGINE_COUNTERS = (
+    "prompt_tokens",
+    "prompt_tokens_computed",
+    "prompt_tokens_engine_cache",
+    "prompt_tokens_external",
+    "generation_tokens",
+    "preemptions",
+)
+STORE_COUNTERS = ("lookup_tokens", "hit_tokens", "bytes_read", "errors")
+
+
+@dataclass(frozen=True, slots=True)
+class RawBlock:
+    """One finished block as it was read: block.json, requests.parquet, engine.parquet."""
+
+    n: int
+    block: Mapping[str, Any]
+    requests: pd.DataFrame
+    engine: pd.DataFrame
+
+
+def assemble(
+    contract: Contract,
+    gate: int,
+    blocks: Iterable[RawBlock],
+    facts: Mapping[str, Mapping[str, Any]],
+    expected_hosts: Mapping[str, tuple[str, ...]],
+    time_scale: float,
+) -> Analysis:
+    """All blocks, answers, facts and soak figures of one gate.
+
+    Times come out in campaign seconds: measured seconds times ``time_scale`` (1 on real hardware).
+    """
+    results: list[BlockResult] = []
+    answers: list[Answer] = []
+    samples: dict[int, Mapping[str, Any]] = {}
+    soak: Soak | None = None
+    for raw in sorted(blocks, key=lambda b: b.n):
+        if raw.block["kind"] == "soak":
+            plan = contract.gate(gate).soak
+            if plan is not None:
+                soak = analyse_soak(plan, raw.block, raw.requests, raw.engine, time_scale)
+            continue
+        results.append(_block(contract, raw, time_scale))
+        samples[raw.n] = _samples(raw.requests, time_scale)
+        if raw.block["kind"] == "probe":
+            answers.extend(_answers(raw))
+    observed = list(_facts(facts))
+    if soak is not None:
+        observed.extend(soak.observed)
+    return Analysis(
+        blocks=tuple(results),
+        answers=tuple(answers),
+        observed=tuple(observed),
+        windows=() if soak is None else soak.windows,
+        events=() if soak is None else soak.events,
+        expected_hosts=expected_hosts,
+        time_scale=time_scale,
+        samples=samples,
+    )
+
+
+def _block(contract: Contract, raw: RawBlock, time_scale: float) -> BlockResult:
+    block = raw.block
+    cell: Mapping[str, Any] = block["cell"]
+    statistics = block_statistics(raw.requests, int(cell["level"]))
+    moved = value(block.get("moved"), "bytes")
+    duration_s = value(block, "duration_s")
+    store = STORE_PREFIX + contract.arms[str(block["arm"])].store
+    counters = {name: grown(block, ENGINE, name) for name in ENGINE_COUNTERS}
+    counters |= {f"store_{name}": grown(block, store, name) for name in STORE_COUNTERS}
+    return BlockResult(
+        n=raw.n,
+        session=int(block["session"]),
+        pair=None if block["pair"] is None else int(block["pair"]),
+        role=str(block["role"]),
+        position=int(block["position"]),
+        arm=str(block["arm"]),
+        cell=Cell(**cell),
+        kind=str(block["kind"]),
+        statistics=in_campaign_time(statistics, time_scale),
+        conditions=conditions(contract, block, raw.requests, statistics),
+        counters=counters,
+        started_at=str(block["started_at"]),
+        restore_bytes_per_s=None if moved is None or not duration_s else moved / duration_s,
+    )
+
+
+def in_campaign_time(statistics: BlockStatistics, time_scale: float) -> BlockStatistics:
+    """Latencies times the scale, rates divided by it; counts and shares stay."""
+    changed: dict[str, float] = {}
+    for field in fields(statistics):
+        number = getattr(statistics, field.name)
+        if number is None:
+            continue
+        if field.name.endswith("_per_s"):
+            changed[field.name] = number / time_scale
+        elif field.name.endswith("_s"):
+            changed[field.name] = number * time_scale
+    return replace(statistics, **changed)  # type: ignore[arg-type]
+
+
+def _samples(requests: pd.DataFrame, time_scale: float) -> Mapping[str, Any]:
+    """TTFT and token gaps of the good requests, campaign seconds, for pooled quantiles."""
+    claimed = requests[requests["outcome"] == Outcome.OK.value]
+    good = claimed[~impossible(claimed)]
+    gaps = [np.diff(np.asarray(stamps, dtype=np.float64)) for stamps in good["token_ns"]]
+    itl = np.concatenate(gaps) * 1e-9 if gaps else np.empty(0)
+    return {"ttft_s": durations_s(good, TTFT) * time_scale, "itl_s": itl * time_scale}
+
+
+def _answers(raw: RawBlock) -> Iterator[Answer]:
+    """The finished answers of a probe block; an unfinished one is an error, not an answer."""
+    finished = raw.requests[raw.requests["outcome"] == Outcome.OK.value]
+    for row in finished.to_dict("records"):
+        tokens = [str(t) for t in _listed(row["tokens"])]
+        yield Answer(
+            block=raw.n,
+            arm=str(raw.block["arm"]),
+            prompt_digest=str(row["prompt_digest"]),
+            tokens=tuple(tokens),
+            logprobs=_numbers(row["token_logprobs"], len(tokens)),
+            margins=_numbers(row["top2_margin"], len(tokens)),
+        )
+
+
+def _listed(cell: Any) -> list[Any]:
+    return [] if cell is None or isinstance(cell, float) else list(cell)
+
+
+def _numbers(cell: Any, length: int) -> tuple[float | None, ...]:
+    found = [None if x is None or not np.isfinite(x) else float(x) for x in _listed(cell)]
+    return tuple((found + [None] * length)[:length])
+
+
+def _facts(facts: Mapping[str, Mapping[str, Any]]) -> Iterator[Observed]:
+    for host in sorted(facts):
+        said = facts[host].get("host")
+        if isinstance(said, Mapping):
+            device = facts[host].get("device")
+            yield from observe_host(host, said, device if isinstance(device, Mapping) else None)
