@@ -74,6 +74,8 @@ _VLLM: Final[Mapping[str, tuple[Name, ...]]] = {
     "prompt_tokens_computed": _by_source("local_compute"),
     "prompt_tokens_engine_cache": _by_source("local_cache_hit"),
     "prompt_tokens_external": _by_source("external_kv_transfer"),
+    # vLLM cannot tell what a connector found in host memory; the rehearsal's engine can.
+    "prompt_tokens_dram": (Name("kvgate_rehearsal_dram_hit_tokens"),),
     "generation_tokens": (Name("vllm:generation_tokens"),),
     "running": (Name("vllm:num_requests_running"),),
     "waiting": (Name("vllm:num_requests_waiting"),),
@@ -134,22 +136,20 @@ _KVSTORE: Final[Mapping[str, tuple[Name, ...]]] = {
 
 
 def _derive_sglang(values: dict[str, float | None], samples: Sequence[Sample]) -> None:
-    storage = [
-        s
-        for s in series(samples, "sglang:cached_tokens")
-        if s.labels.get("cache_source", "").startswith("storage")
-    ]
-    values["prompt_tokens_external"] = total(storage)
-    # SGLang counts whole prompts, cached part included, and labels only what was cached. Without
-    # the labels the tiers cannot be told apart and nothing is derived.
-    parts = [values["prompt_tokens"], total(series(samples, "sglang:cached_tokens"))]
-    labelled = any("cache_source" in s.labels for s in series(samples, "sglang:cached_tokens"))
-    if labelled and parts[0] is not None and parts[1] is not None:
-        values["prompt_tokens_computed"] = parts[0] - parts[1]
+    # SGLang counts whole prompts, cached part included, and labels what was cached with its tier.
+    # Without that label the tiers cannot be told apart and nothing is derived.
+    cached = series(samples, "sglang:cached_tokens")
+    if not cached or any("cache_source" not in sample.labels for sample in cached):
+        return
+    below = [sample for sample in cached if sample.labels["cache_source"] != "device"]
+    values["prompt_tokens_external"] = total(below)
+    prompts, all_cached = values["prompt_tokens"], total(cached)
+    if prompts is not None and all_cached is not None:
+        values["prompt_tokens_computed"] = prompts - all_cached
 
 
 _KINDS: Final[Mapping[str, Adapter]] = {
-    "vllm": Adapter("vllm", "engine", ("vllm:",), _VLLM),
+    "vllm": Adapter("vllm", "engine", ("vllm:", "kvgate_rehearsal_"), _VLLM),
     "sglang": Adapter("sglang", "engine", ("sglang:",), _SGLANG, _derive_sglang),
     "lmcache": Adapter("lmcache", "store", ("lmcache_mp_", "lmcache:"), _LMCACHE),
     "kvstore": Adapter("kvstore", "store", ("kvstore_",), _KVSTORE),

@@ -53,10 +53,11 @@ class _Counters:
 
 @dataclass(frozen=True, slots=True)
 class EngineCounters(_Counters):
-    """An inference engine. Tokens by source add up to ``prompt_tokens`` where all are known.
+    """An inference engine. Computed, engine cache and external tokens add up to ``prompt_tokens``.
 
     ``prompt_tokens_engine_cache``: from the engine's own prefix cache (accelerator memory);
-    ``prompt_tokens_dram``: from host memory; ``prompt_tokens_external``: through the KV connector.
+    ``prompt_tokens_external``: through the KV connector, whatever tier was behind it;
+    ``prompt_tokens_dram``: those of the external ones that were found in host memory.
     ``running`` and ``waiting`` are requests now; ``resident_bytes`` is the process' memory.
     """
 
