@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvgate.load.http import ResponseReader
@@ -49,6 +49,7 @@ def _reference(whole: bytes) -> list[bytes]:
     return events
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_events_are_the_same_for_any_split(data: st.DataObject) -> None:
     parts = data.draw(st.lists(st.tuples(LINES, LINE_ENDS), max_size=20))
@@ -59,6 +60,7 @@ def test_events_are_the_same_for_any_split(data: st.DataObject) -> None:
     assert _events(pieces)[0] == _reference(whole)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_engine_like_events_are_the_same_for_any_split(data: st.DataObject) -> None:
     payloads = data.draw(st.lists(st.binary(max_size=20).filter(_no_line_end), max_size=8))
@@ -70,6 +72,7 @@ def _no_line_end(data: bytes) -> bool:
     return b"\n" not in data and b"\r" not in data
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_chunked_body_is_the_same_for_any_split(data: st.DataObject) -> None:
     chunks = data.draw(st.lists(st.binary(min_size=1, max_size=30), max_size=6))
