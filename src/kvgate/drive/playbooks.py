@@ -127,9 +127,9 @@ def check_stats(
     reported = set(stats.get("ok") or {}) | set(stats.get("changed") or {})
     missing = sorted(set(expected) - reported)
     if missing:
+        reached = f"{len(expected) - len(missing)} of {len(expected)} hosts"
         raise CannotMeasure(
-            f"no report from {', '.join(missing)}: the play reached {len(reported & set(expected))} of "
-            f"{len(expected)} hosts",
+            f"no report from {', '.join(missing)}: the play reached {reached}",
             where=where,
             remedy="check host patterns and --limit; every host of the inventory must report",
         )
@@ -142,7 +142,7 @@ _REMEDY = {
 
 
 class _Collector:
-    """Keeps what matters of the event stream; the handler only appends, so it never slows a play."""
+    """Keeps what matters of the event stream; it only appends, so it never slows a play."""
 
     def __init__(self) -> None:
         self.events: list[TaskEvent] = []

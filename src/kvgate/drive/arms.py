@@ -1,0 +1,178 @@
+"""Brings the engines into an arm and out of it, through the inventory's role."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvgate.contract import Contract
+from kvgate.drive.playbooks import PlayResult, Playbooks
+from kvgate.errors import CannotMeasure
+from kvgate.inventory import Inventory
+
+HTTP_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunningArm:
+    """An arm that is up: what the role says is running, and the processes whose I/O counts."""
+
+    arm: str
+    store: str | None
+    info: Mapping[str, Any]
+    store_pids: tuple[int, ...]
+
+
+class Arms:
+    """Starts and stops arms. Every play is handed to ``on_play``, which keeps it as evidence."""
+
+    def __init__(
+        self,
+        playbooks: Playbooks,
+        contract: Contract,
+        inventory: Inventory,
+        run_dir: Path,
+        *,
+        faults: Sequence[str],
+        on_play: Callable[[PlayResult], None],
+    ) -> None:
+        self._playbooks = playbooks
+        self._contract = contract
+        self._inventory = inventory
+        self._run_dir = run_dir
+        self._faults = tuple(faults)
+        self._on_play = on_play
+        self._started = 0
+
+    def start(self, arm: str, *, priming: bool = False) -> RunningArm:
+        """One play: stop what ran, start the arm, make it cold, tell what is running.
+
+        Raises CannotMeasure with the role's message when it does not come up.
+        """
+        self._started += 1
+        store = self._contract.arms[arm].store
+        play = self._run("arm", self._variables(arm, priming=priming))
+        info = self._published(play, "kvgate_engine_info")
+        pids = info.get("store_pids") or ()
+        return RunningArm(
+            arm, None if store == "none" else store, info, tuple(int(pid) for pid in pids)
+        )
+
+    def stop(self, *, stores: bool) -> None:
+        """Stop the engine, and the stores with what they hold when ``stores``."""
+        self._run(
+            "stop",
+            {**self._common(), "kvgate_stop_stores": stores, "kvgate_store_purge": stores},
+        )
+
+    def inject(self, arm: str, kind: str) -> Mapping[str, Any]:
+        """Inject a fault into the running arm; returns the role's proof, with ``proved``."""
+        variables = {**self._variables(arm, priming=False), "kvgate_fault_kind": kind}
+        play = self._run("fault", variables)
+        return self._published(play, "kvgate_fault_proof")
+
+    def host_facts(self) -> Mapping[str, Mapping[str, Any]]:
+        """The raw facts of every host of the inventory."""
+        play = self._playbooks.run("facts", {}, hosts=self._inventory.all_hosts)
+        self._on_play(play)
+        return {
+            host: play.published.get(host, {}).get("kvgate_host_facts", {})
+            for host in self._inventory.all_hosts
+        }
+
+    def reset_engine_cache(self) -> None:
+        """Empty the engine's own prefix cache between two blocks of a session.
+
+        Raises CannotMeasure where the engine refuses: a block would start warm.
+        """
+        url = f"{self._inventory.engine_url}/reset_prefix_cache"
+        request = urllib.request.Request(url, method="POST")  # noqa: S310 - scheme is ours
+        try:
+            with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S) as answer:  # noqa: S310
+                answer.read()
+        except (urllib.error.URLError, OSError) as error:
+            raise CannotMeasure(
+                f"the engine's prefix cache could not be reset: {error}",
+                where=url,
+                remedy="vLLM needs VLLM_SERVER_DEV_MODE=1; check that the engine lives",
+            ) from error
+
+    def _run(self, name: str, variables: Mapping[str, Any]) -> PlayResult:
+        hosts = self._inventory.group("engines")
+        play = self._playbooks.run(name, variables, hosts=hosts)
+        self._on_play(play)
+        return play
+
+    def _published(self, play: PlayResult, key: str) -> Mapping[str, Any]:
+        """What the role published on the first engine host; every host must have published."""
+        for host in self._inventory.group("engines"):
+            found = play.published.get(host, {}).get(key)
+            if not isinstance(found, Mapping):
+                raise CannotMeasure(
+                    f"the role {self._inventory.engine_role} published no {key} on {host}",
+                    where=f"playbooks/{play.playbook}.yml",
+                    remedy="the role's info and fault tasks must set that fact",
+                )
+        first: Mapping[str, Any] = play.published[self._inventory.group("engines")[0]][key]
+        return first
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "kvgate_engine_role": self._inventory.engine_role,
+            "kvgate_run_dir": str(self._run_dir),
+            "kvgate_engine_port": self._inventory.engine_port,
+            "kvgate_python": sys.executable,
+            "kvgate_controller_pid": os.getpid(),
+        }
+
+    def _variables(self, arm: str, *, priming: bool) -> dict[str, Any]:
+        terms, inventory = self._contract.arms[arm], self._inventory
+        engine_args = [*inventory.engine_args, *terms.engine_args]
+        store_args = [*inventory.store_args, *terms.store_args]
+        if priming:
+            engine_args += inventory.prime_args
+        if inventory.rehearsal and inventory.time_scale > 1:
+            simulated = ["--time-scale", f"{inventory.time_scale:g}"]
+            for fault in self._faults:
+                simulated += ["--fault", fault]
+            engine_args += [*simulated, "--seed", str(self._started)]
+            store_args += simulated
+        variables = {
+            **self._common(),
+            "kvgate_arm_name": arm,
+            "kvgate_store_port": inventory.store_ports.get(terms.store, 0),
+        }
+        # An empty list would hide the role's own defaults.
+        if engine_args:
+            variables["kvgate_engine_args"] = engine_args
+        if store_args:
+            variables["kvgate_store_args"] = store_args
+        return variables
+
+
+def play_log(play: PlayResult) -> dict[str, Any]:
+    """A play as evidence: hosts, tasks, outcomes and durations; no output, so no secret."""
+    return {
+        "playbook": play.playbook,
+        "hosts": list(play.hosts),
+        "events": [
+            {"host": e.host, "task": e.task, "status": e.status, "duration_s": e.duration_s}
+            for e in play.events
+        ],
+    }
+
+
+def flat(info: Mapping[str, Any]) -> dict[str, str]:
+    """What a role said is running, one line a key, for the report's environment page."""
+    return {
+        key: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        for key, value in sorted(info.items())
+        if value not in (None, "", [], {})
+    }
