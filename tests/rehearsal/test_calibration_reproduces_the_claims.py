@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 from kvgate.errors import UsageError
@@ -12,66 +14,74 @@ from kvgate.rehearsal.profile import (
     shipped_names,
 )
 
-from .closed_loop import Measured, bodies, measure, prime
+from .closed_loop import bodies, measure, prime
 from .machine import Machine, metrics
 
 TOLERANCE = 0.05
-# A machine that is busy with something else only ever delays us, so a block that lies outside is
+# A machine that is busy with something else only ever delays us, so a level that lies outside is
 # measured again; what the calibration says wrongly stays outside every time.
-ATTEMPTS = 5
+ATTEMPTS = 6
+
+Values = dict[tuple[str, str], float]
 
 
-def _block(machine: Machine, level: int, requests: list[bytes]) -> Measured:
-    if machine.arm != "recompute":
-        prime(machine, requests)
-    else:
+def _misses(found: Values, wanted: Values) -> dict[tuple[str, str], tuple[float, float]]:
+    """(arm, metric) -> (found, published) for what lies outside the tolerance."""
+    return {
+        key: (round(found[key], 3), value)
+        for key, value in wanted.items()
+        if abs(found[key] / value - 1.0) > TOLERANCE
+    }
+
+
+def _measure(machines: list[Machine], level: int, requests: list[bytes]) -> Values:
+    found: Values = {}
+    for machine in machines:
         machine.reset()
-    return measure(machine, level, requests)
-
-
-def _near(found: float, wanted: float) -> bool:
-    return abs(found / wanted - 1.0) <= TOLERANCE
+        block = measure(machine, level, requests)
+        found[machine.arm, "ttft_p50_s"] = block.ttft_p50_s
+        found[machine.arm, "output_tokens_per_s"] = block.output_tokens_per_s
+        if machine.arm != "recompute":
+            store = metrics(machine.store_port)
+            seconds = store["kvstore_transfer_simulated_seconds_total"]
+            found[machine.arm, "read_gb_per_s"] = store["kvstore_bytes_read_total"] / 1e9 / seconds
+    if len(machines) == 2:
+        rates = [found[arm, "output_tokens_per_s"] for arm in ("appliance", "baseline")]
+        found["appliance", "gain"] = rates[0] / rates[1] - 1.0
+    return found
 
 
 def _check(calibration: str, scales: dict[str, float]) -> None:
+    """Every published point of these arms, level by level."""
     scenario = load_scenario(calibration)
-    rows = [row for row in scenario.published if row.metric != "gain"]
-    measured: dict[tuple[str, int], Measured] = {}
-    for arm, scale in scales.items():
-        levels = sorted({row.level for row in rows if row.arm == arm})
-        with Machine(arm, ["noisy=0"], calibration, scale) as machine:
-            for level in levels:
-                wanted = {r.metric: r.value for r in rows if (r.arm, r.level) == (arm, level)}
-                requests = bodies(level, scenario.prompt_tokens, scenario.output_tokens)
-                for _ in range(ATTEMPTS):
-                    found = _block(machine, level, requests)
-                    values = {
-                        "ttft_p50_s": found.ttft_p50_s,
-                        "output_tokens_per_s": found.output_tokens_per_s,
-                    }
-                    if "read_gb_per_s" in wanted:
-                        store = metrics(machine.store_port)
-                        moved = store["kvstore_bytes_read_total"] / 1e9
-                        values["read_gb_per_s"] = (
-                            moved / store["kvstore_transfer_simulated_seconds_total"]
-                        )
-                    if all(_near(values[name], value) for name, value in wanted.items()):
-                        break
-                else:
-                    pytest.fail(f"{calibration} {arm} at {level}: {values}, published {wanted}")
-                measured[arm, level] = found
-    for row in scenario.published:
-        if row.metric == "gain":
-            gain = (
-                measured["appliance", row.level].output_tokens_per_s
-                / measured["baseline", row.level].output_tokens_per_s
-                - 1.0
-            )
-            assert _near(gain, row.value), f"gain at {row.level}: {gain:.3f}, published {row.value}"
+    rows = [row for row in scenario.published if row.arm in scales]
+    assert rows
+    with ExitStack() as stack:
+        machines = [
+            stack.enter_context(Machine(arm, ["noisy=0"], calibration, scale))
+            for arm, scale in scales.items()
+        ]
+        for level in sorted({row.level for row in rows}):
+            wanted: Values = {
+                (row.arm, row.metric): row.value for row in rows if row.level == level
+            }
+            requests = bodies(level, scenario.prompt_tokens, scenario.output_tokens)
+            for machine in machines:
+                if machine.arm != "recompute":
+                    prime(machine, requests)
+            for _ in range(ATTEMPTS):
+                misses = _misses(_measure(machines, level, requests), wanted)
+                if not misses:
+                    break
+            assert not misses, f"{calibration} at {level}, (found, published): {misses}"
 
 
 def test_r2_with_and_without_the_appliance() -> None:
-    _check("fx100-claims", {"baseline": 100.0, "appliance": 100.0, "recompute": 800.0})
+    _check("fx100-claims", {"baseline": 100.0, "appliance": 100.0})
+
+
+def test_r2_against_recompute() -> None:
+    _check("fx100-claims", {"recompute": 800.0})
 
 
 def test_r1_with_and_without_parallel_reads() -> None:

@@ -3,7 +3,7 @@
 ===================  =======  ==================  ==============================================
 name                 default  default arms        VALUE means
 ===================  =======  ==================  ==============================================
-slow-tier            1.25     appliance           factor on the duration of each restore
+slow-tier            1.24     appliance           factor on the duration of each restore
 never-hits           1        appliance           1: the engine never asks the store
 store-misses         1        appliance           share of acknowledged chunks that are lost
 warm-baseline        0.3      baseline            share of a prompt served from the engine cache
@@ -46,7 +46,7 @@ _LIKE_SHARE: Final = frozenset(
 #: name -> (default value, default arms, what it does, the verdict it should lead to)
 KNOWN_FAULTS: Final[dict[str, tuple[float, tuple[str, ...], str, str]]] = {
     "slow-tier": (
-        1.25,
+        1.24,
         ("appliance",),
         "Restores take so many times as long, which leaves a TTFT drop of about 10 %.",
         "FAIL of the TTFT and throughput clauses, STOP-LOSS",
