@@ -1,0 +1,137 @@
+"""From a bundle on disk to its verdict: reads the evidence, then calls the pure judge.
+
+Used while a gate runs, by ``kvgate judge`` and by the report, so that all three say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kvgate.analyse.assemble import RawBlock, assemble
+from kvgate.analyse.results import Analysis
+from kvgate.campaign import CampaignFacts, Mode, Predecessor
+from kvgate.canonical import canonical_json
+from kvgate.contract import Contract, parse_contract
+from kvgate.decide import judge
+from kvgate.errors import CannotMeasure
+from kvgate.evidence.bundle import BlockEvidence, Bundle, load_bundle
+from kvgate.evidence.tables import read_requests
+from kvgate.verdict import GateVerdict
+
+_NO_ROWS = pd.DataFrame({"t_ns": [], "source": [], "name": [], "value": []})
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A bundle with all that was made of it."""
+
+    bundle: Bundle
+    contract: Contract
+    campaign: CampaignFacts
+    analysis: Analysis
+    verdict: GateVerdict
+
+    @property
+    def verdict_json(self) -> bytes:
+        """The bytes of ``verdict.json``."""
+        return canonical_json(self.verdict)
+
+
+def adjudicate(root: Path) -> Judged:
+    """Judge the bundle in ``root`` from its own evidence alone.
+
+    Raises CannotMeasure where contract, campaign or inventory are missing or unreadable: such a
+    bundle has no verdict at all.
+    """
+    bundle = load_bundle(root)
+    if bundle.contract is None or bundle.campaign is None or bundle.inventory is None:
+        missing = [
+            name
+            for name, part in (
+                ("contract.toml", bundle.contract),
+                ("campaign.json", bundle.campaign),
+                ("inventory.json", bundle.inventory),
+            )
+            if part is None
+        ]
+        raise CannotMeasure(
+            f"the bundle lacks {', '.join(missing)}", where=str(root),
+            remedy="a bundle without them has no verdict; run the gate again",
+        )  # fmt: skip
+    contract = parse_contract(bundle.contract, name=f"{root}/contract.toml")
+    campaign = campaign_facts(bundle.campaign, where=str(root))
+    if campaign.contract_digest != contract.digest:
+        raise CannotMeasure(
+            "campaign.json was made under another contract than the one in the bundle",
+            where=str(root),
+            remedy="the bundle was put together from two runs; it proves nothing",
+        )
+    analysis = assemble(
+        contract,
+        campaign.gate,
+        _raw_blocks(bundle),
+        bundle.facts,
+        {g: tuple(h) for g, h in (bundle.inventory.get("hosts") or {}).items()},
+        campaign.time_scale,
+    )
+    return Judged(bundle, contract, campaign, analysis, judge(contract, analysis, campaign))
+
+
+def _raw_blocks(bundle: Bundle) -> Iterator[RawBlock]:
+    """Finished blocks only; one without its block.json was never measured to the end."""
+    for evidence in bundle.blocks:
+        if evidence.block is None:
+            continue
+        if evidence.requests_path is None:
+            raise CannotMeasure(
+                f"block {evidence.n} has no requests.parquet",
+                where=str(bundle.root),
+                remedy="evidence was removed; run the gate again",
+            )
+        yield RawBlock(
+            evidence.n, evidence.block, read_requests(evidence.requests_path), _engine(evidence)
+        )
+
+
+def _engine(evidence: BlockEvidence) -> pd.DataFrame:
+    if evidence.block is None or evidence.block.get("kind") != "soak":
+        return _NO_ROWS  # only a long run needs the series; counters stand in block.json
+    if evidence.engine_path is None:
+        return _NO_ROWS
+    return pd.read_parquet(evidence.engine_path)
+
+
+def campaign_facts(plain: Mapping[str, Any], *, where: str) -> CampaignFacts:
+    """``campaign.json`` as a record; raises CannotMeasure for a missing or wrong key."""
+    try:
+        before = plain["predecessor"]
+        return CampaignFacts(
+            name=str(plain["name"]),
+            gate=int(plain["gate"]),
+            run=int(plain["run"]),
+            mode=Mode(plain["mode"]),
+            rehearsal=plain["rehearsal"] is not False,
+            as_of=str(plain["as_of"]),
+            contract_id=str(plain["contract_id"]),
+            contract_digest=str(plain["contract_digest"]),
+            kvgate_version=str(plain["kvgate_version"]),
+            inventory=str(plain["inventory"]),
+            selected=tuple(str(c) for c in plain["selected"]),
+            retests_used=int(plain["retests_used"]),
+            reruns_used=int(plain["reruns_used"]),
+            serials=tuple(str(s) for s in plain["serials"]),
+            firmware=str(plain["firmware"]),
+            predecessor=None if before is None else Predecessor(**before),
+            faults=tuple(str(f) for f in plain["faults"]),
+            time_scale=float(plain["time_scale"]),
+            stopped_by=plain["stopped_by"],
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise CannotMeasure(
+            f"campaign.json is not usable: {error}", where=where, remedy="run the gate again"
+        ) from error

@@ -1,0 +1,201 @@
+"""Measures one block: snapshot, load, snapshot, evidence on disk."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kvgate.campaign import utc_text
+from kvgate.contract import Contract, Workload
+from kvgate.drive.arms import RunningArm
+from kvgate.errors import CannotMeasure
+from kvgate.evidence.journal import Journal
+from kvgate.evidence.tables import write_requests
+from kvgate.inventory import Inventory
+from kvgate.load.job import Closed, Job, Prompts
+from kvgate.load.job import Progress as Counts
+from kvgate.load.run import LoadResult, run_load
+from kvgate.observe.adapters import adapter_for
+from kvgate.observe.observation import Observation
+from kvgate.observe.sampler import Sampler, Target
+from kvgate.observe.scrape import scrape
+from kvgate.plan import Cell, PromptRange, Session, prompts_of, seed_of
+from kvgate.progress import Progress
+
+SAMPLE_PERIOD_S = 1.0
+CLIENT_GRACE_S = 30.0
+BYTES_PER_REQUEST = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What every block of a gate run shares."""
+
+    contract: Contract
+    inventory: Inventory
+    gate: int
+    journal: Journal
+    work_dir: Path
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a block stands in the run: its number, its session, and who asked for it."""
+
+    n: int
+    session_number: int
+    session: Session
+    primed_tokens: int
+
+
+def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Mapping[str, Any]:
+    """Measure one cell of a session and write the block; returns its block.json.
+
+    A failing engine is a measured block that says so; CannotMeasure is raised only where nothing
+    could be measured at all (no client, no disk).
+    """
+    workload = bench.contract.workloads[cell.workload]
+    prompts = prompts_of(bench.contract, bench.gate, place.session, cell)
+    bench.journal.ensure_space(prompts.count * BYTES_PER_REQUEST)
+    folder = bench.journal.block_dir(place.n)
+    job = block_job(bench, workload, prompts, cell.level, f"b{place.n}")
+    started_at = utc_text(datetime.now(UTC))
+    sampler = Sampler(
+        targets(bench, arm), period_s=SAMPLE_PERIOD_S, timeout_s=2.0, pids=arm.store_pids
+    )
+    with sampler:
+        started = time.monotonic()
+        result, fault = _load(bench, job, prompts.count)
+        duration_s = time.monotonic() - started
+    observation = sampler.stop()
+    rows = _keep_requests(job, folder)
+    observation.write(folder / "engine.parquet", folder / "host.parquet")
+    block = {
+        "n": place.n,
+        "gate": bench.gate,
+        "session": place.session_number,
+        "pair": place.session.pair,
+        "role": place.session.role,
+        "position": place.session.position,
+        "pool": place.session.pool,
+        "arm": arm.arm,
+        "cell": asdict(cell),
+        "kind": workload.kind,
+        "requests_planned": prompts.count,
+        "requests_recorded": rows,
+        "prompt_tokens_each": workload.prompt_tokens,
+        "output_tokens_each": workload.output_tokens,
+        "prompts": {"pool": prompts.pool, "first": prompts.first, "count": prompts.count},
+        "primed_tokens": place.primed_tokens,
+        "started_at": started_at,
+        "duration_s": duration_s * bench.inventory.time_scale,
+        "time_scale": bench.inventory.time_scale,
+        "client": None if result is None or result.report is None
+        else msgspec.to_builtins(result.report),
+        "load_state": "failed" if result is None else result.state,
+        "fault": fault,
+        "observation": observation.to_json(),
+        "moved": moved_bytes(bench.inventory, arm, observation),
+    }  # fmt: skip
+    bench.journal.finish_block(place.n, block)
+    return block
+
+
+def block_job(
+    bench: Bench, workload: Workload, prompts: PromptRange, level: int, prefix: str
+) -> Job:
+    """The job of one block; its deadlines are the workload's, in this inventory's seconds."""
+    scale = bench.inventory.time_scale
+    deadline_s = max(20.0, workload.request_deadline_s / scale)
+    rounds = -(-prompts.count // level)
+    shutil.rmtree(bench.work_dir / prefix, ignore_errors=True)
+    work = bench.work_dir / prefix
+    work.mkdir(parents=True)
+    contract = bench.contract
+    return Job(
+        url=bench.inventory.engine_url,
+        model=contract.model.name,
+        arrival=Closed(concurrency=level),
+        prompts=Prompts(
+            seed=seed_of(contract, "prompts"),
+            pool=prompts.pool,
+            first=prompts.first,
+            count=prompts.count,
+            tokens=workload.prompt_tokens,
+            vocab_low=contract.model.vocab_low,
+            vocab_high=contract.model.vocab_high,
+        ),
+        output_tokens=workload.output_tokens,
+        request_deadline_s=deadline_s,
+        block_deadline_s=deadline_s * (rounds + 1),
+        records_path=str(work / "records.jsonl"),
+        report_path=str(work / "client.json"),
+        load_host=bench.inventory.group("load_clients")[0],
+        request_id_prefix=prefix,
+        logprobs=2 if workload.kind == "probe" else None,
+        ask_token_ids=True,
+    )
+
+
+def _load(bench: Bench, job: Job, total: int) -> tuple[LoadResult | None, str | None]:
+    """The load; an engine that cannot be reached is a fault of the block, not of the program."""
+
+    def told(counts: Counts) -> None:
+        bench.progress.requests(counts.done, total)
+
+    work = Path(job.records_path).parent
+    try:
+        result = run_load(
+            job, work, on_progress=told, deadline_s=job.block_deadline_s + CLIENT_GRACE_S
+        )
+    except CannotMeasure as fault:
+        return None, str(fault)
+    return result, None if result.complete else f"the client ended as {result.state}"
+
+
+def _keep_requests(job: Job, folder: Path) -> int:
+    records = Path(job.records_path)
+    rows = write_requests([records] if records.exists() else [], folder / "requests.parquet")
+    shutil.rmtree(records.parent, ignore_errors=True)
+    return rows
+
+
+def targets(bench: Bench, arm: RunningArm) -> Sequence[Target]:
+    """The engine, and every store that answers: the arms' others must be seen untouched."""
+    inventory = bench.inventory
+    found = [Target("engine", adapter_for("vllm"), f"{inventory.engine_url}/metrics")]
+    for store in sorted(inventory.store_ports):
+        url = inventory.store_url(store)
+        if url and (store == arm.store or scrape(f"{url}/metrics", 2.0).ok):
+            adapter = adapter_for(inventory.store_metrics)
+            found.append(Target(f"store-{store}", adapter, f"{url}/metrics"))
+    return found
+
+
+def moved_bytes(
+    inventory: Inventory, arm: RunningArm, observation: Observation
+) -> Mapping[str, Any]:
+    """Bytes that the arm's store read in the block, and who counted them."""
+    if arm.store is None:
+        return {"bytes": 0, "how": "no store in this arm"}
+    if inventory.store_bytes == "store":
+        view = observation.targets.get(f"store-{arm.store}")
+        grown = None if view is None or view.increase is None else view.increase
+        found = None if grown is None else grown.delta.get("bytes_read")
+        return {"bytes": found, "how": "the store's own counter of bytes read"}
+    total: float | None = 0.0 if arm.store_pids else None
+    for pid in arm.store_pids:
+        series = observation.host.series(f"pid:{pid}", "read_bytes")
+        if len(series) < 2 or total is None:
+            total = None
+            break
+        total += series[-1][1] - series[0][1]
+    return {"bytes": total, "how": "read_bytes of the store's processes in /proc"}

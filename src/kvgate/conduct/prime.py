@@ -1,0 +1,118 @@
+"""Fills the stores with the prompts that later blocks restore, and waits until they acknowledge."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from kvgate.analyse.counters import value
+from kvgate.conduct.block import CLIENT_GRACE_S, Bench, block_job
+from kvgate.contract import PairPlan, Workload
+from kvgate.drive.arms import Arms
+from kvgate.errors import CannotMeasure
+from kvgate.load.job import Progress as Counts
+from kvgate.load.run import run_load
+from kvgate.observe.adapters import adapter_for
+from kvgate.observe.scrape import scrape
+from kvgate.plan import Cell, PromptRange, Session, cells_of, prompts_of
+
+PRIME_CONCURRENCY = 4
+POLL_S = 0.2
+RESTORED_KINDS = frozenset({"cold_restore", "probe"})
+
+
+def pools_of(bench: Bench, plan: PairPlan) -> Iterator[tuple[Cell, PromptRange]]:
+    """Every pool of prompts that some block of the plan will restore, each once."""
+    seen: set[PromptRange] = set()
+    for pool in range(plan.pools):
+        session = Session(plan.compare[1], "test", pool, 0, pool, ())
+        for cell in dict.fromkeys(cells_of(plan.cells)):
+            if bench.contract.workloads[cell.workload].kind not in RESTORED_KINDS:
+                continue
+            prompts = prompts_of(bench.contract, bench.gate, session, cell)
+            if prompts not in seen:
+                seen.add(prompts)
+                yield cell, prompts
+
+
+def prime(bench: Bench, arms: Arms, arm: str, pools: tuple[tuple[Cell, PromptRange], ...]) -> int:
+    """Send every prompt of ``pools`` once through ``arm``; returns the tokens primed.
+
+    Raises CannotMeasure when a request fails or the store does not acknowledge in time.
+    """
+    running = arms.start(arm, priming=True)
+    tokens = 0
+    for number, (cell, prompts) in enumerate(pools, start=1):
+        bench.progress.doing(f"priming {arm}: {cell.label} ({number} of {len(pools)})")
+        workload = _prompt_only(bench, cell)
+        job = block_job(bench, workload, prompts, PRIME_CONCURRENCY, "prime")
+        result = run_load(
+            job,
+            bench.work_dir / "prime",
+            on_progress=partial(_tell, bench, prompts.count),
+            deadline_s=job.block_deadline_s + CLIENT_GRACE_S,
+        )
+        failed = None if result.report is None else result.report.requests_failed
+        if not result.complete or failed != 0:
+            raise CannotMeasure(
+                f"priming {cell.label} in the {arm} arm failed: {failed} requests, {result.state}",
+                where=bench.inventory.engine_url,
+                remedy="see the engine's log in the campaign's run folder",
+            )
+        tokens += prompts.count * workload.prompt_tokens
+        bench.progress.step()
+    if running.store is not None:
+        _wait_for_store(bench, running.store, tokens)
+    return tokens
+
+
+def _tell(bench: Bench, total: int, counts: Counts) -> None:
+    bench.progress.requests(counts.done, total)
+
+
+def _prompt_only(bench: Bench, cell: Cell) -> Workload:
+    """The cell's workload with one output token: priming needs the prompt's KV only."""
+    workload = bench.contract.workloads[cell.workload]
+    return workload.model_copy(update={"output_tokens": 1, "kind": "cold_restore"})
+
+
+def acknowledged(
+    counters: Mapping[str, float | None], tokens: int, kv_bytes_per_token: int
+) -> bool | None:
+    """Whether a store says that it holds what was primed; None where it says nothing about it.
+
+    It has stored at least nine tenths of the tokens (whole chunks only, so never quite all) and
+    nothing waits.
+    """
+    stored = value(counters, "stored_tokens")
+    if stored is None:
+        used = value(counters, "used_bytes")
+        stored = None if used is None else used / kv_bytes_per_token
+    if stored is None:
+        return None
+    pending = value(counters, "pending_bytes")
+    return stored >= 0.9 * tokens and not pending
+
+
+def _wait_for_store(bench: Bench, store: str, tokens: int) -> None:
+    inventory = bench.inventory
+    url = f"{inventory.store_url(store)}/metrics"
+    adapter = adapter_for(inventory.store_metrics)
+    deadline = time.monotonic() + inventory.waits_s
+    bench.progress.doing(f"waiting until the store {store} has acknowledged {tokens:,} tokens")
+    last: bool | None = None
+    while time.monotonic() < deadline:
+        look = scrape(url, 2.0)
+        if look.samples is not None:
+            counters = adapter.read(look.samples).to_json()
+            last = acknowledged(counters, tokens, bench.contract.model.kv_bytes_per_token)
+            if last:
+                return
+        time.sleep(POLL_S)
+    said = "never says what it holds" if last is None else "does not hold what was primed"
+    raise CannotMeasure(
+        f"the store {store} {said} after {inventory.waits_s:g} s",
+        where=url,
+        remedy="check its capacity, its connector and its metrics; kvgate_waits_s sets the limit",
+    )

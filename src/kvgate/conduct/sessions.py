@@ -1,0 +1,148 @@
+"""Runs the sessions of a gate: reference first, then pairs until the judge has seen enough."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from kvgate.adjudicate import Judged
+from kvgate.conduct.block import Bench, Place, measure_block
+from kvgate.conduct.prime import pools_of, prime
+from kvgate.contract import CompareClause, PairPlan
+from kvgate.criterion import Effect
+from kvgate.decide.judge import all_pairs
+from kvgate.drive.arms import Arms
+from kvgate.plan import Session, pair_order, reference_session, seed_of
+from kvgate.verdict import Verdict
+
+
+class Sessions:
+    """The sessions of one gate run, in order, each written down before and after."""
+
+    def __init__(
+        self, bench: Bench, arms: Arms, plan: PairPlan, run: int, judge_now: Callable[[], Judged]
+    ) -> None:
+        self._bench = bench
+        self._arms = arms
+        self._plan = plan
+        self._run = run
+        self._judge_now = judge_now
+        self._numbers = itertools.count()
+        self._primed: dict[str, int] = {}
+        self._sessions: list[dict[str, Any]] = []
+        self._environment: dict[str, dict[str, Any]] = {}
+
+    def steps(self) -> int:
+        """About how many blocks and priming steps there will be."""
+        reference = reference_session(self._bench.contract, self._bench.gate)
+        blocks = 0 if reference is None else len(reference.cells)
+        one = len(pair_order(self._bench.contract, self._bench.gate, self._plan, 0, self._run)
+                  .sessions[0].cells)  # fmt: skip
+        pools = len(tuple(pools_of(self._bench, self._plan)))
+        return blocks + 2 * one * self._expected_pairs() + pools * len(self._primed_arms())
+
+    def _expected_pairs(self) -> int:
+        return self._plan.min_pairs
+
+    def _primed_arms(self) -> tuple[str, ...]:
+        arms = self._bench.contract.arms
+        return tuple(dict.fromkeys(a for a in self._plan.compare if arms[a].store != "none"))
+
+    def measure(self) -> None:
+        """Prime, measure the reference session, then pairs."""
+        pools = tuple(pools_of(self._bench, self._plan))
+        for arm in self._primed_arms():
+            store = self._bench.contract.arms[arm].store
+            self._primed[store] = prime(self._bench, self._arms, arm, pools)
+        reference = reference_session(self._bench.contract, self._bench.gate)
+        if reference is not None:
+            self._session(reference, "reference")
+        limit = self._plan.planned_pairs + self._plan.spare_pairs
+        for pair in range(min(limit, self._plan.max_pairs + self._plan.spare_pairs)):
+            order = pair_order(self._bench.contract, self._bench.gate, self._plan, pair, self._run)
+            for session in order.sessions:
+                self._session(session, f"pair {pair + 1}")
+            if pair + 1 >= self._plan.min_pairs and self._enough(self._judge_now(), pair + 1):
+                return
+
+    def _session(self, session: Session, title: str) -> None:
+        """One arm brought up, all its cells measured; a dead engine ends the session early."""
+        bench, number = self._bench, len(self._sessions)
+        bench.progress.doing(f"{title}: starting the {session.arm} arm")
+        arm = self._arms.start(session.arm)
+        self._environment[session.arm] = dict(arm.info)
+        self._sessions.append({**asdict(session), "number": number})
+        self._write_plan()
+        primed = self._primed.get(arm.store or "", 0)
+        last_kind = ""
+        for cell in session.cells:
+            kind = bench.contract.workloads[cell.workload].kind
+            bench.progress.doing(f"{title}: {session.arm} {cell.label}")
+            if kind != "warm" and last_kind:
+                self._arms.reset_engine_cache()
+            n = next(self._numbers)
+            block = measure_block(bench, arm, Place(n, number, session, primed), cell)
+            bench.progress.step()
+            last_kind = kind
+            after = (block["observation"]["targets"].get("engine") or {}).get("after")
+            if after is None:
+                bench.progress.note(
+                    f"block {n}: the engine of the {session.arm} arm no longer answers; "
+                    "the rest of this session is not measured"
+                )
+                return
+
+    def _enough(self, judged: Judged, pairs: int) -> bool:
+        """Whether another pair could still change something the contract lets it change."""
+        compared = [
+            c
+            for clause, c in zip(
+                judged.contract.gate(self._bench.gate).clause, judged.verdict.clauses, strict=True
+            )
+            if isinstance(clause, CompareClause) and clause.effect is not Effect.SAME
+        ]
+        if any(c.verdict is Verdict.FAIL for c in judged.verdict.clauses):
+            return True
+        valid = [
+            p for p in all_pairs(judged.contract, self._bench.gate, judged.analysis) if p.valid
+        ]
+        if not valid:
+            # Not one usable pair after min_pairs: more of the same will not help.
+            return True
+        wanted = self._plan.min_pairs if compared else self._plan.planned_pairs
+        settled = all(c.verdict is Verdict.PASS for c in judged.verdict.clauses)
+        fewest = _fewest_valid(judged, self._bench.gate)
+        if settled and fewest >= wanted:
+            return True
+        return pairs >= self._plan.planned_pairs and fewest >= self._plan.planned_pairs
+
+    def _write_plan(self) -> None:
+        bench = self._bench
+        bench.journal.write_json(
+            "plan.json",
+            {
+                "gate": bench.gate,
+                "seed": seed_of(bench.contract, "order", bench.gate, self._run),
+                "compare": list(self._plan.compare),
+                "pairs": {
+                    "min": self._plan.min_pairs,
+                    "planned": self._plan.planned_pairs,
+                    "max": self._plan.max_pairs,
+                    "spare": self._plan.spare_pairs,
+                },
+                "primed_tokens": dict(self._primed),
+                "sessions": self._sessions,
+                "environment": self._environment,
+            },
+        )
+
+
+def _fewest_valid(judged: Judged, gate: int) -> int:
+    """The number of valid pairs in the cell that has the fewest."""
+    counts: dict[str, int] = {}
+    for pair in all_pairs(judged.contract, gate, judged.analysis):
+        label = pair.reference.cell.label
+        counts[label] = counts.get(label, 0) + pair.valid
+    return min(counts.values(), default=0)

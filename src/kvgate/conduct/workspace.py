@@ -1,0 +1,108 @@
+"""Where a campaign lies on disk, and its history read back from its bundles.
+
+``<campaigns>/<name>/g<gate>-<run>/`` is an evidence bundle, ``.../reports/`` its reports and
+``.../run/`` what running processes need. The bundles are the only record: there is no state file
+that could disagree with them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from kvgate.campaign import Mode, PastRun
+from kvgate.errors import KvgateError, UsageError
+from kvgate.evidence.bundle import Bundle, load_bundle
+from kvgate.evidence.verify import verify
+from kvgate.verdict import Decision, Verdict
+
+_BUNDLE: Final = re.compile(r"g([1-4])-([0-9]{3})")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """One campaign's folder."""
+
+    root: Path
+
+    def bundle(self, gate: int, run: int) -> Path:
+        return self.root / f"g{gate}-{run:03d}"
+
+    @property
+    def reports(self) -> Path:
+        return self.root / "reports"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.root / "run"
+
+    def history(self) -> tuple[PastRun, ...]:
+        """Every earlier run in order of gate and run; an unsealed or broken one has no verdict."""
+        if not self.root.is_dir():
+            return ()
+        found = []
+        for path in sorted(self.root.iterdir()):
+            match = _BUNDLE.fullmatch(path.name)
+            if match:
+                found.append(past_run(path, int(match.group(1)), int(match.group(2))))
+        return tuple(found)
+
+
+def workspace(campaigns: Path, name: str, *, fresh: bool, now: datetime | None = None) -> Workspace:
+    """The campaign's folder; ``fresh`` moves an earlier campaign of that name aside, keeping it.
+
+    Raises UsageError for a name that is no plain file name.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"campaign name {name!r} is not usable",
+            remedy="use letters, digits, '.', '_' and '-'",
+        )
+    root = campaigns / name
+    if fresh and root.exists():
+        stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%S")
+        root.rename(root.with_name(f"{name}.before-{stamp}"))
+    return Workspace(root)
+
+
+def past_run(path: Path, gate: int, run: int) -> PastRun:
+    """What a bundle says of its run. Only an intact seal makes its verdict count."""
+    try:
+        bundle = load_bundle(path)
+        intact = bundle.manifest_sha256 is not None and not verify(path)
+    except KvgateError:
+        return _unreadable(path, gate, run)
+    campaign: Mapping[str, Any] = bundle.campaign or {}
+    verdict: Mapping[str, Any] = (bundle.verdict or {}) if intact else {}
+    if campaign.get("gate") != gate or campaign.get("run") != run:
+        return _unreadable(path, gate, run)
+    try:
+        return PastRun(
+            gate=gate,
+            run=run,
+            mode=Mode(campaign["mode"]),
+            verdict=Verdict(verdict["verdict"]) if verdict else None,
+            decision=Decision(verdict["decision"]) if verdict.get("decision") else None,
+            as_of=str(campaign["as_of"]),
+            contract_digest=str(campaign["contract_digest"]),
+            serials=tuple(campaign["serials"]),
+            firmware=str(campaign["firmware"]),
+            manifest_sha256=_digest(bundle, intact=intact),
+            rehearsal=bundle.rehearsal,
+            path=str(path),
+        )
+    except (KeyError, ValueError, TypeError):
+        return _unreadable(path, gate, run)
+
+
+def _digest(bundle: Bundle, *, intact: bool) -> str | None:
+    return bundle.manifest_sha256 if intact and bundle.partial_reason is None else None
+
+
+def _unreadable(path: Path, gate: int, run: int) -> PastRun:
+    return PastRun(gate, run, Mode.COUNTED, None, None, "", "", (), "", None, True, str(path))
