@@ -2,7 +2,8 @@
 
 ``GET /health /version /v1/models /metrics``, ``POST /v1/completions /v1/chat/completions /tokenize
 /reset_prefix_cache[?reset_external=true]``. A request with the header ``x-kvgate-priming: 1`` is
-computed and stored ``--prime-speedup`` times faster: priming is not measured.
+computed and stored ``--prime-speedup`` times faster, with ``--priming`` every request is: priming is
+not measured.
 """
 
 from __future__ import annotations
@@ -62,8 +63,11 @@ class Engine:
         store: StoreLink | None,
         faults: ActiveFaults,
         seed: int,
+        *,
+        priming: bool = False,
     ) -> None:
         self._arm = arm
+        self._priming = priming
         self._scenario = scenario
         self._store = store
         self._faults = faults
@@ -116,7 +120,7 @@ class Engine:
         if len(asked.tokens) + asked.output_limit > scenario.engine.gpu_cache_tokens:
             raise RefusedError(400, "the request does not fit the GPU cache")
         request_id = request.headers.get(b"x-request-id", b"").decode("latin-1") or uuid.uuid4().hex
-        priming = request.headers.get(b"x-kvgate-priming") == b"1"
+        priming = self._priming or request.headers.get(b"x-kvgate-priming") == b"1"
         cut_after = error_after = None
         if not priming:
             if self._chance.random() < self._faults.truncated_share:
@@ -262,10 +266,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--fault", action="append", default=[], metavar="NAME[=VALUE][@ARM[+ARM]]")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--prime-speedup", type=float, default=1.0)
+    parser.add_argument("--priming", action="store_true", help="every request primes, no faults")
     parser.add_argument("--exit-with", type=int, metavar="PID")
     options = parser.parse_args(argv)
     scenario = load_scenario(options.calibration)
-    faults = active_in(parse_faults(options.fault), options.arm)
+    specs = parse_faults(options.fault)
+    faults = active_in(() if options.priming else specs, options.arm)
     for flag, value in (
         ("--time-scale", options.time_scale),
         ("--prime-speedup", options.prime_speedup),
@@ -288,7 +294,9 @@ def main(argv: list[str] | None = None) -> int:
             prime_speedup=options.prime_speedup,
             zero_s=time.monotonic(),
         )
-        engine = Engine(options.arm, scenario, pace, store, faults, options.seed)
+        engine = Engine(
+            options.arm, scenario, pace, store, faults, options.seed, priming=options.priming
+        )
         await serve(engine, options.host, options.port, options.exit_with)
 
     loop = new_loop()
