@@ -6,8 +6,8 @@
 Arms: ``recompute`` is vLLM without a connector; ``appliance`` is the same vLLM with the LMCache
 connector, and an LMCache server whose second tier is a folder. Everything listens on 127.0.0.1 and
 needs no root. Exit 0; 2 asked wrongly; 11 cannot measure: one line on stderr with place and remedy,
-and ``{"ok": false, "error": ...}`` on stdout. Only the standard library is used: it also runs on a host where
-kvgate is not installed.
+and ``{"ok": false, "error": ...}`` on stdout. Only the standard library is
+used: it also runs on a host where kvgate is not installed.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ def stop(run_dir: Path) -> dict[str, object]:
                 remedy="look at its state in /proc: a process in state D waits for a device",
             )
         record_path(run_dir, name).unlink(missing_ok=True)
+    if STORE in ended and (run_dir / SETTINGS_FILE).is_file():
+        load(run_dir).shm_file.unlink(missing_ok=True)
     return {"action": "stop", "stopped": ended}
 
 
@@ -97,6 +99,8 @@ def start(settings: Settings, controller_pid: int) -> dict[str, object]:
     settings.check_ports()
     for folder in (run_dir / "home", run_dir / "logs"):
         folder.mkdir(exist_ok=True)
+    # Before the servers: an interrupted start must be found by stop.
+    _write(run_dir / SETTINGS_FILE, settings.as_json())
     seconds: dict[str, float] = {}
     try:
         if settings.has_store:
@@ -117,12 +121,11 @@ def start(settings: Settings, controller_pid: int) -> dict[str, object]:
     except BaseException:
         stop(run_dir)
         raise
-    _write(run_dir / SETTINGS_FILE, settings.as_json())
     return {
-        "action": "start",
         "stopped_before": stopped,
         "start_s": {name: round(value, 3) for name, value in seconds.items()},
         **info(run_dir),
+        "action": "start",
     }
 
 

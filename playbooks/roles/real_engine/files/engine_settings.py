@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import socket
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -18,7 +19,12 @@ INSTALL_STAMP = "kvgate-real-engine.json"
 OWN_ENGINE_FLAGS = ("--model", "--host", "--port", "--served-model-name", "--kv-transfer-config")
 OWN_STORE_FLAGS = (
     *("--host", "--port", "--http-host", "--http-port", "--prometheus-port", "--l2-adapter"),
+    *("--shm-name", "--l1-size-gb", "--l1-init-size-gb", "--l1-use-lazy", "--no-l1-use-lazy"),
 )
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's own place for named shared memory
+SHARED_MEMORY_AT_LEAST = 768 << 20  # the DRAM tier and what vLLM's processes share
+# Far below what any plan restores, so that DRAM cannot stand in for the folder.
+DRAM_TIER_GB = 0.25
 INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 
 
@@ -41,8 +47,8 @@ class Fault(Exception):  # noqa: N818 - the word that the rest of the house uses
 @dataclass(frozen=True, slots=True)
 class Settings:
     """One arm on this host. Ports are TCP ports on 127.0.0.1; ``queue_port`` (engine to store) and
-    ``exporter_port`` (a second copy of the store's metrics that cannot be turned off) are found free
-    at start. ``adapter`` is merged over LMCache's own description of the folder tier."""
+    ``exporter_port`` (the store's metrics once more; it cannot be turned off) are found free at
+    start. ``adapter`` is merged over LMCache's own description of the folder tier."""
 
     arm: str
     run_dir: Path
@@ -73,6 +79,15 @@ class Settings:
     @property
     def store_url(self) -> str:
         return f"http://{HOST}:{self.store_port}"
+
+    @property
+    def shm_name(self) -> str:
+        return f"kvgate-{self.store_port}"
+
+    @property
+    def shm_file(self) -> Path:
+        """The store's segment; it stays behind when the store had to be killed."""
+        return SHARED_MEMORY / f"lmcache_l1_pool_{self.shm_name}"
 
     @property
     def model(self) -> Path:
@@ -144,6 +159,9 @@ class Settings:
             *("--host", HOST, "--port", str(self.queue_port)),
             *("--http-host", HOST, "--http-port", str(self.store_port)),
             *("--prometheus-port", str(self.exporter_port)),
+            # KV travels through shared memory: pickled over the queue, restores are 3 times slower.
+            *("--shm-name", self.shm_name, "--no-l1-use-lazy"),
+            *("--l1-size-gb", str(DRAM_TIER_GB), "--l1-init-size-gb", str(DRAM_TIER_GB)),
             *("--l2-adapter", json.dumps(adapter, sort_keys=True)),
             *self.store_args,
         ]
@@ -290,6 +308,13 @@ def check_arguments(settings: Settings) -> None:
             f"engine and store are both to listen on port {settings.engine_port}",
             remedy="choose another kvgate_store_port",
             is_usage=True,
+        )
+    room = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else 0
+    if settings.has_store and room < SHARED_MEMORY_AT_LEAST:
+        raise Fault(
+            f"{room >> 20} MiB of shared memory free, {SHARED_MEMORY_AT_LEAST >> 20} are needed",
+            where=str(SHARED_MEMORY),
+            remedy="mount a larger one (docker: --shm-size 1g), or delete what is left there",
         )
     read_json(settings.home / INSTALL_STAMP)
     read_json(settings.model / MODEL_STAMP)

@@ -141,7 +141,7 @@ def state_or_none(store_url: str) -> dict[str, int] | None:
 
 
 def describe(record: Record) -> dict[str, object]:
-    """A recorded server as JSON: identity, whether it runs, its group's members and I/O counters."""
+    """A recorded server as JSON: identity, whether it runs, its group and I/O counters."""
     running = is_recorded_program_running(record)
     members = group_members(record.program.pid) if running else []
     return {

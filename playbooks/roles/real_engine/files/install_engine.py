@@ -2,8 +2,8 @@
 
     python install_engine.py HOME [--check]
 
-HOME gets ``venv/`` (2.6 GB), ``model/`` and ``kvgate-real-engine.json``, which names versions and the
-digest of what they were made from: when it fits, nothing is done. What this machine lacks is
+HOME gets ``venv/`` (2.6 GB), ``model/`` and ``kvgate-real-engine.json``, which names versions and
+the digest of what they were made from: when it fits, nothing is done. What this machine lacks is
 said first, in one line with the remedy, before anything is downloaded. ``--check`` only does that.
 Exit 0; 11 cannot be installed here. The venv gets the interpreter that runs this file.
 """
@@ -119,10 +119,11 @@ def _text(path: str) -> str:
 
 def _memory() -> int | None:
     """The smaller of the machine's memory and the control group's limit, in bytes."""
-    found = []
-    for line in _text("/proc/meminfo").splitlines():
-        if line.startswith("MemTotal:"):
-            found.append(int(line.split()[1]) * 1024)
+    found = [
+        int(line.split()[1]) * 1024
+        for line in _text("/proc/meminfo").splitlines()
+        if line.startswith("MemTotal:")
+    ]
     limit = _text("/sys/fs/cgroup/memory.max").strip()
     if limit.isdigit():
         found.append(int(limit))
@@ -224,6 +225,11 @@ def say(text: str) -> None:
     print(f"real engine: {text}", file=sys.stderr, flush=True)
 
 
+def refuse(reason: str) -> int:
+    print(f"real engine cannot be installed: {reason}", file=sys.stderr)
+    return EXIT_CANNOT_MEASURE
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Install vLLM (CPU) with LMCache, and a model.")
     parser.add_argument("home", type=Path)
@@ -235,7 +241,7 @@ def main(argv: list[str]) -> int:
         if stamp is None:
             lacks = missing(this_machine(home))
             if lacks:
-                raise CannotInstall("; ".join(lacks))
+                return refuse("; ".join(lacks))
             if given.check:
                 say(f"can be installed into {home}")
                 return 0
@@ -243,8 +249,7 @@ def main(argv: list[str]) -> int:
         if not given.check:
             make_model(home)
     except (CannotInstall, OSError) as error:
-        print(f"real engine cannot be installed: {error}", file=sys.stderr)
-        return EXIT_CANNOT_MEASURE
+        return refuse(str(error))
     say(f"vLLM {stamp['vllm']} and LMCache {stamp['lmcache']} are in {home}")
     return 0
 
