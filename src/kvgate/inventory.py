@@ -18,14 +18,15 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 class Inventory(BaseModel):
     """The variables that kvgate reads, with the hosts of each group.
 
-    ``time_scale`` is campaign seconds per second of this inventory: 1 on real hardware, more only in
-    a rehearsal. ``store_bytes`` says who counts the bytes that a restore moved.
+    ``time_scale`` is campaign seconds per second of this inventory: 1 on real hardware, more only
+    in a rehearsal. ``store_bytes`` says who counts the bytes that a restore moved.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: str
     hosts: Mapping[str, tuple[str, ...]]
+    local_hosts: tuple[str, ...]
     rehearsal: bool
     contract: str
     engine_role: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
@@ -80,6 +81,9 @@ def inventory_from(listing: Mapping[str, Any], *, path: str) -> Inventory:
                 where=path,
                 remedy=f"add at least one host to {group}; inventories/rehearsal shows how",
             )
+    local = tuple(
+        sorted(h for h, values in hostvars.items() if values.get("ansible_connection") == "local")
+    )
     variables: dict[str, Any] = {}
     for host, values in hostvars.items():
         for key, value in values.items():
@@ -94,7 +98,9 @@ def inventory_from(listing: Mapping[str, Any], *, path: str) -> Inventory:
                 )
             variables[name] = value
     try:
-        return Inventory.model_validate({**variables, "path": path, "hosts": groups})
+        return Inventory.model_validate(
+            {**variables, "path": path, "hosts": groups, "local_hosts": local}
+        )
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         key = _PREFIX + ".".join(str(p) for p in problem["loc"])

@@ -67,7 +67,7 @@ def _judge_clause(
     elif isinstance(clause, AnswersClause):
         result = judge_answers(clause, analysis)
     else:
-        result = judge_errors(clause, all_pairs(contract, gate, analysis, clause))
+        result = judge_errors(clause, _pairs_for(contract, gate, analysis, clause))
     if clause.id not in campaign.selected:
         # What it measured stays visible, but a clause that was not asked for never passes.
         reason = Reason("not_selected")
@@ -75,18 +75,37 @@ def _judge_clause(
     return result
 
 
-def all_pairs(
-    contract: Contract, gate: int, analysis: Analysis, clause: ErrorsClause | None = None
-) -> tuple[Pair, ...]:
+def all_pairs(contract: Contract, gate: int, analysis: Analysis) -> tuple[Pair, ...]:
     """The pairs of every cell of the gate's plan."""
     plan = contract.gate(gate).pairs
-    if plan is None or (clause is not None and clause.compare != plan.compare):
+    if plan is None:
         return ()
     return tuple(
         pair
         for cell in dict.fromkeys(cells_of(plan.cells))
         for pair in cell_pairs(analysis, cell.workload, cell.level).pairs
     )
+
+
+def _pairs_for(
+    contract: Contract, gate: int, analysis: Analysis, clause: ErrorsClause
+) -> tuple[Pair, ...]:
+    """The gate's pairs where the clause compares the same arms; else every block of the tested arm
+    beside the reference session's block (of the same cell where there is one)."""
+    plan = contract.gate(gate).pairs
+    if plan is not None and clause.compare == plan.compare:
+        return all_pairs(contract, gate, analysis)
+    reference, tested = clause.compare
+    references = [b for b in analysis.blocks if b.arm == reference and b.pair is None]
+    if not references:
+        return ()
+    return tuple(
+        Pair(
+            b.session, next((r for r in references if r.cell == b.cell), references[0]), b
+        )
+        for b in analysis.blocks
+        if b.arm == tested
+    )  # fmt: skip
 
 
 def pairs_measured(contract: Contract, gate: int, analysis: Analysis) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import urllib.error
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kvgate.contract import Contract
-from kvgate.drive.playbooks import PlayResult, Playbooks
+from kvgate.drive.playbooks import Playbooks, PlayResult
 from kvgate.errors import CannotMeasure
 from kvgate.inventory import Inventory
 
@@ -166,13 +165,4 @@ def play_log(play: PlayResult) -> dict[str, Any]:
             {"host": e.host, "task": e.task, "status": e.status, "duration_s": e.duration_s}
             for e in play.events
         ],
-    }
-
-
-def flat(info: Mapping[str, Any]) -> dict[str, str]:
-    """What a role said is running, one line a key, for the report's environment page."""
-    return {
-        key: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-        for key, value in sorted(info.items())
-        if value not in (None, "", [], {})
     }

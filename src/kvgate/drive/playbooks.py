@@ -47,7 +47,7 @@ class PlayResult:
 
 
 class Playbooks:
-    """Runs the playbooks of a checkout against one inventory; ``should_stop`` cancels a play."""
+    """Runs the playbooks of a checkout against one inventory."""
 
     def __init__(self, playbooks: Path, inventory: Path) -> None:
         self._playbooks = playbooks
@@ -55,7 +55,12 @@ class Playbooks:
         self._stop = False
 
     def stop(self) -> None:
+        """Cancel the play that runs, and every later one until :meth:`allow`."""
         self._stop = True
+
+    def allow(self) -> None:
+        """Let plays run again: what was started must still be stopped."""
+        self._stop = False
 
     def run(
         self,

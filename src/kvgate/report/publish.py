@@ -1,0 +1,100 @@
+"""A sealed bundle to the files people read: PDF in both languages, HTML, JUnit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvgate.adjudicate import Judged, adjudicate
+from kvgate.campaign import PastRun
+from kvgate.report.inputs import FileDigest, GateHistory, ReportInput
+from kvgate.report.junit import render_junit
+from kvgate.report.render import render_html, render_pdf
+
+LANGUAGES = ("en", "zh")
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Paths of what was written, in the order in which they are printed."""
+
+    pdf: tuple[Path, ...]
+    html: tuple[Path, ...]
+    junit: Path
+    verdict: Path
+
+
+def publish(bundle: Path, out: Path, history: Sequence[PastRun] = ()) -> Published:
+    """Render every format of one sealed bundle into ``out``; existing files are replaced."""
+    judged = adjudicate(bundle)
+    item = report_input(judged, history)
+    out.mkdir(parents=True, exist_ok=True)
+    name = bundle.name
+    pdf = tuple(render_pdf([item], lang, out / f"{name}.{lang}.pdf") for lang in LANGUAGES)
+    html = tuple(render_html([item], lang, out / f"{name}.{lang}.html") for lang in LANGUAGES)
+    junit = out / f"{name}.junit.xml"
+    junit.write_bytes(render_junit(judged.verdict))
+    return Published(pdf, html, junit, bundle / "verdict.json")
+
+
+def report_input(judged: Judged, history: Sequence[PastRun]) -> ReportInput:
+    """What the report shows of a judged bundle and of the campaign around it."""
+    bundle, facts = judged.bundle, judged.campaign
+    manifest = bundle.manifest
+    sealed = bundle.root / "verdict.json"
+    earlier = tuple(
+        GateHistory(p.gate, str(p.verdict), str(p.decision or ""), p.as_of, p.manifest_sha256 or "")
+        for p in history
+        if p.verdict is not None and (p.gate, p.run) <= (facts.gate, facts.run)
+    )
+    return ReportInput(
+        verdict=judged.verdict,
+        contract=judged.contract,
+        analysis=judged.analysis,
+        environment=_environment(bundle.plan or {}, bundle.facts),
+        manifest_sha256=bundle.manifest_sha256,
+        files=()
+        if manifest is None
+        else tuple(FileDigest(f.path, f.size_bytes, f.sha256) for f in manifest.files),
+        bundle=str(bundle.root),
+        campaign_history=earlier,
+        reruns=tuple(
+            f"G{p.gate} run {p.run}: {p.verdict}" for p in history
+            if p.gate == facts.gate and p.run < facts.run and p.verdict is not None
+        ),
+        verdict_json=sealed.read_bytes() if sealed.exists() else None,
+        manifest_json=None if manifest is None else manifest.to_bytes(),
+    )  # fmt: skip
+
+
+def _environment(
+    plan: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, str]]:
+    """Versions and flags of every arm, and what identifies every host."""
+    shown = {str(arm): _flat(info) for arm, info in (plan.get("environment") or {}).items()}
+    for host, record in facts.items():
+        said = record.get("host")
+        if not isinstance(said, Mapping):
+            continue
+        files: Mapping[str, Any] = said.get("files") or {}
+        shown[host] = _flat(
+            {
+                "kernel": (files.get("kernel") or "").strip(),
+                "processors": said.get("cpu_count"),
+                "processor": (files.get("cpuinfo_model") or "").partition(":")[2].strip(),
+                "python": said.get("python_version"),
+            }
+        )
+    return shown
+
+
+def _flat(info: Mapping[str, Any]) -> dict[str, str]:
+    """What a role said is running, one line a key, for the report's environment page."""
+    return {
+        key: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        for key, value in sorted(info.items())
+        if value not in (None, "", [], {})
+    }
