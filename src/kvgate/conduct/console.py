@@ -1,0 +1,161 @@
+"""One invocation of the gates: which clauses were asked for, each gate run once, what to print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvgate.conduct.gate import Order, Outcome, check_order, run_gate
+from kvgate.conduct.workspace import Workspace, workspace
+from kvgate.contract import Contract, load_contract
+from kvgate.drive.playbooks import list_inventory
+from kvgate.errors import KvgateError, UsageError
+from kvgate.inventory import inventory_from
+from kvgate.progress import shown
+from kvgate.rehearsal.faults import parse_faults
+from kvgate.verdict import ClauseVerdict, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The clauses whose tests were collected, by gate."""
+
+    by_gate: dict[int, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, ids: Sequence[str]) -> Selection:
+        gates = sorted({gate_of(i) for i in ids})
+        return cls({g: tuple(i for i in ids if gate_of(i) == g) for g in gates})
+
+
+def gate_of(clause: str) -> int:
+    """The gate of a clause id: "G3.1" stands in gate 3."""
+    return int(clause[1 : clause.index(".")])
+
+
+class Console:
+    """Runs gates on demand and remembers how each ended."""
+
+    def __init__(self, order: Order, faults_from: int) -> None:
+        self._order = order
+        self._faults_from = faults_from
+        self._selection = Selection({})
+        self._ended: dict[int, Outcome | KvgateError] = {}
+
+    @classmethod
+    def from_options(cls, options: Any, root: Path) -> Console:
+        """From the command line's options; raises UsageError before anything is started."""
+        inventory_path = Path(options.inventory)
+        inventory = inventory_from(list_inventory(inventory_path), path=str(inventory_path))
+        contract_path = contract_file(options.contract or inventory.contract, root)
+        contract = load_contract(contract_path)
+        faults = tuple(fault.spec() for fault in parse_faults(options.fault))
+        order = Order(
+            contract=contract,
+            contract_bytes=contract_path.read_bytes(),
+            inventory=inventory,
+            playbooks=root / "playbooks",
+            workspace=Workspace(Path(options.campaigns)),
+            faults=faults,
+            engineering=bool(options.engineering),
+        )
+        check_order(order)
+        space = workspace(
+            Path(options.campaigns), options.campaign or contract.id, fresh=options.new_campaign
+        )
+        return cls(_with(order, space, faults), int(options.fault_from))
+
+    @property
+    def contract(self) -> Contract:
+        return self._order.contract
+
+    @property
+    def known_clauses(self) -> frozenset[str]:
+        contract = self.contract
+        return frozenset(c.id for g in contract.gates for c in contract.gate(g).clause)
+
+    def select(self, selection: Selection) -> None:
+        """Take note of what will run. A clause without a test cannot be accepted, so it is named.
+
+        Raises UsageError when a selected gate's contract has a clause that no test stands for.
+        """
+        self._selection = selection
+
+    def verdict_of(self, clause: str) -> ClauseVerdict:
+        """The clause's verdict; the first clause asked for runs its gate."""
+        gate = gate_of(clause)
+        if gate not in self._ended:
+            self._ended[gate] = self._run(gate)
+        ended = self._ended[gate]
+        if isinstance(ended, KvgateError):
+            raise ended
+        return next(c for c in ended.judged.verdict.clauses if c.clause == clause)
+
+    def _run(self, gate: int) -> Outcome | KvgateError:
+        faults = self._order.faults if gate >= self._faults_from else ()
+        order = _with(self._order, self._order.workspace, faults)
+        try:
+            with shown() as progress:
+                return run_gate(order, gate, self._selection.by_gate.get(gate, ()), progress)
+        except KvgateError as error:
+            return error
+
+    def all_passed(self) -> bool:
+        """Every selected gate ended with a PASS; no gate selected is no success."""
+        ended = [self._ended.get(gate) for gate in self._selection.by_gate]
+        return bool(ended) and all(
+            isinstance(e, Outcome) and e.judged.verdict.verdict is Verdict.PASS for e in ended
+        )
+
+    def summary(self) -> Iterator[str]:
+        """Each gate's verdict, decision and files; the last line is a path to verdict.json."""
+        for gate in self._selection.by_gate:
+            ended = self._ended.get(gate)
+            if ended is None:
+                yield f"G{gate}  not run"
+            elif isinstance(ended, KvgateError):
+                yield f"G{gate}  NO VERDICT  {ended}"
+            else:
+                yield from _lines(gate, ended)
+
+
+def _lines(gate: int, outcome: Outcome) -> Iterator[str]:
+    verdict = outcome.judged.verdict
+    decision = verdict.decision or "no decision"
+    mark = "  [REHEARSAL: simulated appliance, never acceptance evidence]" * verdict.rehearsal
+    yield f"G{gate}  {verdict.verdict}  {decision}  {verdict.reason}; {verdict.decision_reason}{mark}"
+    for clause in verdict.clauses:
+        if clause.verdict is not Verdict.PASS:
+            yield f"      {clause.clause} {clause.verdict}: {clause.reason}"
+    for pdf in outcome.published.pdf:
+        yield f"      PDF      {pdf}"
+    yield f"      HTML     {outcome.published.html[0]}"
+    yield f"      JUnit    {outcome.published.junit}"
+    yield f"      verdict  {outcome.published.verdict}"
+
+
+def _with(order: Order, space: Workspace, faults: tuple[str, ...]) -> Order:
+    return Order(
+        order.contract,
+        order.contract_bytes,
+        order.inventory,
+        order.playbooks,
+        space,
+        faults,
+        order.engineering,
+    )
+
+
+def contract_file(name: str, root: Path) -> Path:
+    """A path as it is, or the shipped contract of that name."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.exists():
+        return path
+    shipped = root / "gates" / "contracts"
+    found = shipped / f"{name}.toml"
+    if not found.exists():
+        known = ", ".join(sorted(p.stem for p in shipped.glob("*.toml"))) or "none"
+        raise UsageError(f"no contract {name!r}", where=str(shipped), remedy=f"known: {known}")
+    return found

@@ -1,0 +1,126 @@
+"""pytest as the lab engineer's console: options, markers, fixtures. No logic of its own.
+
+A FAIL is a failing test. INVALID, a gate that does not open and a run that could not measure are
+errors before the test body. The exit status is 0 only if every selected gate has a PASS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kvgate.conduct.console import Console, Selection
+from kvgate.errors import KvgateError
+from kvgate.verdict import ClauseVerdict, Verdict
+
+clause = pytest.mark.clause
+_CONSOLE: pytest.StashKey[Console] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kvgate", "gated acceptance testing")
+    add = group.addoption
+    add("--inventory", metavar="DIR", default="inventories/rehearsal",
+        help="Ansible inventory of the campaign (default: the rehearsal)")  # fmt: skip
+    add("--contract", metavar="FILE", default=None,
+        help="contract TOML (default: the one the inventory names)")  # fmt: skip
+    add("--campaign", metavar="NAME", default=None, help="campaign (default: the contract's id)")
+    add("--campaigns", metavar="DIR", default="var/campaigns", help="where campaigns are kept")
+    add("--new-campaign", action="store_true",
+        help="start afresh; an earlier campaign of that name is kept under another")  # fmt: skip
+    add("--engineering", action="store_true",
+        help="run a gate out of order; such a run never counts")  # fmt: skip
+    add("--fault", action="append", default=[], metavar="NAME[=VALUE][@ARM[+ARM]]",
+        help="play a fault (rehearsal only); from G3 on unless --fault-from says otherwise")  # fmt: skip
+    add("--fault-from", type=int, default=3, metavar="GATE", help="first gate that plays faults")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for gate in (1, 2, 3, 4):
+        config.addinivalue_line("markers", f"gate{gate}: clauses of gate G{gate}")
+    config.addinivalue_line("markers", "clause(id): the contract's clause that a test stands for")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out clauses that this contract does not have, and run gates in their order."""
+    ours = [item for item in items if item.get_closest_marker("clause")]
+    if not ours or config.option.collectonly:
+        return
+    try:
+        console = Console.from_options(config.option, Path.cwd())
+    except KvgateError as error:
+        raise pytest.UsageError(str(error)) from error
+    config.stash[_CONSOLE] = console
+    absent = [item for item in ours if _clause_id(item) not in console.known_clauses]
+    if absent:
+        config.hook.pytest_deselected(items=absent)
+    kept = [item for item in items if item not in absent]
+    kept.sort(key=lambda item: _clause_id(item) if item in ours else "")
+    items[:] = kept
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """The clauses that will really run; what is missing here can never pass."""
+    console = session.config.stash.get(_CONSOLE, None)
+    if console is None or session.config.option.collectonly:
+        return
+    ids = [_clause_id(item) for item in session.items if item.get_closest_marker("clause")]
+    try:
+        console.select(Selection.of(ids))
+    except KvgateError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+@pytest.fixture
+def verdict(request: pytest.FixtureRequest) -> Iterator[ClauseVerdict]:
+    """The clause's verdict from sealed evidence; runs the gate when it is first asked for."""
+    console = request.config.stash.get(_CONSOLE, None)
+    if console is None:
+        pytest.fail("a clause was asked for outside a gate's test", pytrace=False)
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    try:
+        with capture.global_and_fixture_disabled():
+            found = console.verdict_of(_clause_id(request.node))
+    except KvgateError as error:
+        pytest.fail(str(error), pytrace=False)
+    request.node.user_properties.append(("verdict", str(found.verdict)))
+    if found.verdict is Verdict.INVALID:
+        pytest.fail(f"{found.clause} INVALID: {found.reason}", pytrace=False)
+    yield found
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failing clause shows its reason, not the Python that asserted it."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.when == "call" and report.failed and item.get_closest_marker("clause"):
+        found = item.funcargs.get("verdict")  # type: ignore[attr-defined]
+        if isinstance(found, ClauseVerdict):
+            report.longrepr = f"{found.clause} {found.verdict}: {found.reason}"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """0 only if every gate that was asked for has a PASS; nothing run is never a success."""
+    console = session.config.stash.get(_CONSOLE, None)
+    if console is not None and session.exitstatus in {0, 1, 5}:
+        tests_failed = session.exitstatus != 0
+        session.exitstatus = 1 if tests_failed or not console.all_passed() else 0
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    console = terminalreporter.config.stash.get(_CONSOLE, None)
+    if console is not None:
+        terminalreporter.section("gates")
+        for line in console.summary():
+            terminalreporter.write_line(line)
+
+
+def _clause_id(item: pytest.Item) -> str:
+    marker = item.get_closest_marker("clause")
+    return str(marker.args[0]) if marker is not None and marker.args else ""
