@@ -1,0 +1,233 @@
+"""The clauses of a gate as rows and sections of a report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from markupsafe import Markup
+
+from kvgate.contract import AnswersClause, Clause, CompareClause, ErrorsClause, LimitClause
+from kvgate.criterion import METRICS, Effect
+from kvgate.report.charts import mini_interval, pairs_chart
+from kvgate.report.effects import (
+    favourable_end,
+    measured,
+    pair_effects,
+    required,
+    shortfall,
+    span,
+    terms_of,
+)
+from kvgate.report.inputs import ReportInput
+from kvgate.report.numbers import count, number, percent, points, significant
+from kvgate.report.palette import VERDICT
+from kvgate.report.svg import icon
+from kvgate.report.texts import Texts
+from kvgate.report.words import arm_name, cell_name, metric_name
+from kvgate.verdict import ClauseVerdict, Figure, Verdict
+
+FRONT_ROWS: Final = 14
+"""Figures that the clause table of page 1 holds; beyond that a clause shows its deciding one."""
+
+_ORDER: Final = (Verdict.FAIL, Verdict.INVALID, Verdict.INCONCLUSIVE, Verdict.PASS)
+
+
+@dataclass(frozen=True, slots=True)
+class FigureRow:
+    """One measured number beside its threshold, as text; ``mini`` is a picture or empty."""
+
+    where: str
+    value: str
+    interval: str
+    required: str
+    verdict: Verdict
+    icon: Markup
+    mini: Markup
+    n: int
+    reason: str
+    details: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseView:
+    """A clause: all its figures, those for page 1, its terms and its chart."""
+
+    id: str
+    text: str
+    verdict: Verdict
+    icon: Markup
+    reason: str
+    rows: tuple[FigureRow, ...]
+    front: tuple[FigureRow, ...]
+    hidden: int
+    terms: tuple[tuple[str, str], ...]
+    chart: Markup
+    findings: tuple[str, ...]
+
+
+def deciding(figures: Sequence[Figure]) -> Figure | None:
+    """The figure with the worst verdict; among equals the one closest to its threshold."""
+
+    def margin(figure: Figure) -> float:
+        if isinstance(figure.value, float | int) and isinstance(figure.threshold, float | int):
+            return abs(figure.value - figure.threshold) / (abs(figure.threshold) or 1.0)
+        return 0.0
+
+    return min(figures, key=lambda f: (_ORDER.index(f.verdict), margin(f)), default=None)
+
+
+def clause_text(clause: ClauseVerdict, lang: str) -> str:
+    """The requirement in the reader's language, else in whatever language the verdict has."""
+    return clause.text.get(lang) or next(iter(clause.text.values()), clause.metric)
+
+
+def clause_views(source: ReportInput, t: Texts) -> tuple[ClauseView, ...]:
+    """Every clause of the verdict, in its order."""
+    clauses = source.verdict.clauses
+    everything = sum(max(1, len(c.figures)) for c in clauses) <= FRONT_ROWS
+    return tuple(_view(source, clause, everything, t) for clause in clauses)
+
+
+def _view(source: ReportInput, clause: ClauseVerdict, everything: bool, t: Texts) -> ClauseView:
+    terms = terms_of(source.contract, source.verdict.gate, clause.clause)
+    rows = tuple(_row(f, clause.metric, terms, t) for f in clause.figures)
+    worst = deciding(clause.figures)
+    front = rows
+    if not everything and worst is not None:
+        front = (rows[clause.figures.index(worst)],)
+    return ClauseView(
+        id=clause.clause,
+        text=clause_text(clause, t.lang),
+        verdict=clause.verdict,
+        icon=icon(clause.verdict),
+        reason=clause.reason.text(t.lang),
+        rows=rows,
+        front=front,
+        hidden=len(rows) - len(front),
+        terms=tuple(_terms(source, clause, terms, t)),
+        chart=_chart(source, clause, terms, t),
+        findings=tuple(f.text(t.lang) for f in clause.findings),
+    )
+
+
+def _row(figure: Figure, metric: str, terms: Clause | None, t: Texts) -> FigureRow:
+    comparing = terms if isinstance(terms, CompareClause) else None
+    details = tuple(
+        (t.find(f"detail.{key}", key), _detail(key, value, t))
+        for key, value in (figure.details or {}).items()
+    )
+    return FigureRow(
+        where=cell_name(figure.where, t),
+        value=measured(figure, metric, terms, t),
+        interval=span(figure, metric, terms, t),
+        required=required(figure, metric, terms, t),
+        verdict=figure.verdict,
+        icon=icon(figure.verdict),
+        mini=mini_interval(figure, comparing, VERDICT[figure.verdict]),
+        n=figure.n,
+        reason=figure.reason.text(t.lang),
+        details=details,
+    )
+
+
+def _detail(key: str, value: float | str | None, t: Texts) -> str:
+    """A further number; its unit is the ending of its name, as everywhere in the project."""
+    for ending, unit in (("_per_s", "tok/s"), ("_s", "s"), ("_share", "1"), ("_bytes", "B")):
+        if key.endswith(ending):
+            return number(value, unit, t.lang)
+    if isinstance(value, float) and math.isfinite(value) and value != int(value):
+        return significant(value)
+    return number(value, "", t.lang)
+
+
+def _terms(
+    source: ReportInput, clause: ClauseVerdict, terms: Clause | None, t: Texts
+) -> list[tuple[str, str]]:
+    """What the contract says of the clause, as label and value."""
+    rows = [(t("terms.metric"), metric_name(clause.metric, getattr(terms, "statistic", ""), t))]
+    formula = METRICS.get(clause.metric)
+    if formula is not None:
+        rows.append((t("terms.formula"), t.find(f"formula.{clause.metric}", formula.formula)))
+    if isinstance(terms, CompareClause | ErrorsClause):
+        first, second = (arm_name(a, t) for a in terms.compare)
+        rows.append((t("terms.compare"), t("terms.against", test=second, reference=first)))
+    if isinstance(terms, CompareClause) and terms.indifference is not None:
+        rows.append((t("terms.indifference"), points(terms.indifference, t.lang)))
+        if terms.design_effect is not None:
+            rows.append((t("terms.design"), percent(terms.design_effect, exact=True)))
+        rows.append((t("terms.estimate"), t("yes" if terms.estimate_must_reach else "no")))
+    if isinstance(terms, CompareClause):
+        plan = source.contract.gate(source.verdict.gate).pairs
+        if plan is not None:
+            rows.append(
+                (t("terms.pairs"), t("terms.range", low=plan.min_pairs, high=plan.max_pairs))
+            )
+    if isinstance(terms, LimitClause) and terms.arm is not None:
+        rows.append((t("terms.arm"), arm_name(terms.arm, t)))
+    if isinstance(terms, LimitClause) and terms.hosts is not None:
+        rows.append((t("terms.hosts"), terms.hosts))
+    if isinstance(terms, AnswersClause):
+        pair = t(
+            "terms.against", test=arm_name(terms.arm, t), reference=arm_name(terms.reference_arm, t)
+        )
+        rows.append((t("terms.compare"), pair))
+        rows.append(
+            (t("terms.tolerance"), number(terms.logprob_tolerance, "nat", t.lang, exact=True))
+        )
+        rows.append((t("terms.answers"), count(terms.min_answers)))
+    return rows
+
+
+def _chart(source: ReportInput, clause: ClauseVerdict, terms: Clause | None, t: Texts) -> Markup:
+    if not isinstance(terms, CompareClause):
+        return Markup("")
+    panels = [(f, pair_effects(source.analysis, terms, f.where)) for f in clause.figures]
+    return pairs_chart(terms, panels, t)
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """One line of page 1 that says what stands against a clause."""
+
+    clause: str
+    where: str
+    sentence: str
+    end: str
+
+
+def why_lines(source: ReportInput, t: Texts) -> tuple[Why, ...]:
+    """The deciding figure of each clause that is not met, worst first."""
+    open_ = [c for c in source.verdict.clauses if c.verdict is not Verdict.PASS]
+    open_.sort(key=lambda c: _ORDER.index(c.verdict))
+    return tuple(_why(source, clause, t) for clause in open_)
+
+
+def _why(source: ReportInput, clause: ClauseVerdict, t: Texts) -> Why:
+    figure = deciding(clause.figures)
+    if figure is None:
+        return Why(clause.clause, "", clause.reason.text(t.lang), "")
+    terms = terms_of(source.contract, source.verdict.gate, clause.clause)
+    where = cell_name(figure.where, t)
+    gap = shortfall(figure, terms) if isinstance(terms, CompareClause) else None
+    if clause.verdict is not Verdict.FAIL or not isinstance(terms, CompareClause) or gap is None:
+        return Why(clause.clause, where, figure.reason.text(t.lang), "")
+    kind = {Effect.DROP: "drop", Effect.GAIN: "gain", Effect.RISE: "rise", Effect.SAME: "same"}
+    value = figure.value if isinstance(figure.value, float) else 0.0
+    direction = "up" if (value < 0) == (terms.effect is Effect.DROP) else "down"
+    sentence = t(
+        f"why.{kind[terms.effect]}",
+        metric=metric_name(clause.metric, terms.statistic, t),
+        moves=t(f"why.{direction}", value=percent(abs(value))),
+        threshold=percent(terms.threshold, exact=True),
+        gap=points(gap, t.lang),
+    )
+    end = favourable_end(figure, terms)
+    bound = (
+        ""
+        if end is None
+        else t("why.end", bound=percent(end, signed=terms.effect is not Effect.DROP))
+    )
+    return Why(clause.clause, where, sentence, bound)

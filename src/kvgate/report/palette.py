@@ -1,0 +1,63 @@
+"""The few colours of a report, told apart by people who do not see red and green.
+
+A verdict is never told by colour alone: it has a word and a shape as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kvgate.verdict import Decision, Verdict
+
+INK: Final = "#18222f"
+MUTED: Final = "#5a6675"
+RULE: Final = "#d3d9e1"
+FAINT: Final = "#eef1f5"
+PAPER: Final = "#ffffff"
+MET: Final = "#e3f0ef"
+ZONE: Final = "#f5ead6"
+
+VERDICT: Final[Mapping[Verdict, str]] = {
+    Verdict.PASS: "#0b6e6e",
+    Verdict.FAIL: "#b5371a",
+    Verdict.INCONCLUSIVE: "#96640a",
+    Verdict.INVALID: "#56617a",
+}
+
+DECISION: Final[Mapping[Decision | None, str]] = {
+    Decision.PROCEED: VERDICT[Verdict.PASS],
+    Decision.STOP_LOSS: VERDICT[Verdict.FAIL],
+    Decision.EXTEND: VERDICT[Verdict.INCONCLUSIVE],
+    Decision.RERUN: VERDICT[Verdict.INVALID],
+    Decision.HOLD: VERDICT[Verdict.INVALID],
+    None: MUTED,
+}
+
+SERIES: Final = ("#1f5fa8", "#c77a1c", "#7a8594", "#7d4f92", "#3c8d63")
+"""Series in order; the contract's arms take them from the tested arm backwards."""
+
+SCREEN_NAMES: Final[Mapping[str, str]] = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    RULE: "var(--rule)",
+    FAINT: "var(--faint)",
+    PAPER: "var(--paper)",
+    MET: "var(--met)",
+    ZONE: "var(--zone)",
+    VERDICT[Verdict.PASS]: "var(--pass)",
+    VERDICT[Verdict.FAIL]: "var(--fail)",
+    VERDICT[Verdict.INCONCLUSIVE]: "var(--inconclusive)",
+    VERDICT[Verdict.INVALID]: "var(--invalid)",
+    SERIES[0]: "var(--series-1)",
+    SERIES[1]: "var(--series-2)",
+    SERIES[2]: "var(--series-3)",
+}
+"""Colours that follow the reader's light or dark setting on a screen."""
+
+
+def for_screen(svg: str) -> str:
+    """``svg`` with its colours as CSS variables, so that dark mode reaches the charts."""
+    for colour, name in SCREEN_NAMES.items():
+        svg = svg.replace(f'="{colour}"', f'="{name}"')
+    return svg

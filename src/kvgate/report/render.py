@@ -1,0 +1,155 @@
+"""From inputs to a PDF or an HTML file: templates, fonts, no network, the same bytes every time."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from kvgate.errors import CannotMeasure, UsageError
+from kvgate.report.assets import assets_dir
+from kvgate.report.glyphs import FONTS, check_coverage, visible
+from kvgate.report.inputs import ReportInput
+from kvgate.report.pages import moment, report_view
+from kvgate.report.palette import for_screen
+from kvgate.report.svg import icon
+from kvgate.report.system import install_command, missing_system_libraries
+from kvgate.report.tables import CAP
+from kvgate.report.texts import texts
+from kvgate.verdict import Verdict
+
+SCHEME: Final = "kvgate-asset:"
+"""Addresses of our own files in style sheets; every other address is refused."""
+
+
+def _html(inputs: Sequence[ReportInput], lang: str, template: str) -> str:
+    if not inputs:
+        raise UsageError("a report needs at least one judged gate")
+    t = texts(lang)
+
+    def shown(value: object) -> object:
+        if isinstance(value, Markup):
+            return value
+        if value is None:
+            raise TypeError("a template printed nothing where a value was expected")
+        return visible(str(value), lang)
+
+    environment = Environment(
+        loader=FileSystemLoader(assets_dir() / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["screen"] = lambda svg: Markup(for_screen(svg))  # noqa: S704
+    view = report_view(inputs, t)
+    return environment.get_template(template).render(
+        t=t,
+        r=view,
+        fonts=[(name, family, weight) for name, (family, weight) in FONTS.items()],
+        scheme=SCHEME,
+        sec=functools.partial(next, map(str, itertools.count(1))),
+        cap=CAP,
+        icons={v.value: icon(v) for v in Verdict},
+    )
+
+
+def render_html(inputs: Sequence[ReportInput], lang: str, out: Path) -> Path:
+    """Write one self-contained HTML file in ``lang`` ("en" or "zh"); returns ``out``.
+
+    Raises UsageError for no input or an unknown language, CannotMeasure when it cannot be written.
+    """
+    _write(out, _html(inputs, lang, "web.html.j2").encode())
+    return out
+
+
+def render_pdf(inputs: Sequence[ReportInput], lang: str, out: Path) -> Path:
+    """Write the report as PDF/A-3a in ``lang`` ("en" or "zh"); returns ``out``.
+
+    The same inputs give the same bytes. Each gate's verdict (and manifest, where given) is attached.
+    Raises UsageError for no input or an unknown language; CannotMeasure for a character without a
+    glyph, missing system libraries, or a file that cannot be written.
+    """
+    html = _html(inputs, lang, "pdf.html.j2")
+    check_coverage(html)
+    missing = missing_system_libraries()
+    if missing and missing != ["libharfbuzz-subset0"]:
+        raise CannotMeasure(
+            f"the PDF needs system libraries: {', '.join(missing)}",
+            remedy=install_command(missing),
+        )
+    _write(out, _pdf(html, inputs))
+    return out
+
+
+def _pdf(html: str, inputs: Sequence[ReportInput]) -> bytes:
+    import weasyprint
+    from weasyprint.text.fonts import FontConfiguration
+
+    logging.getLogger("weasyprint").setLevel(logging.ERROR)
+    logging.getLogger("fontTools").setLevel(logging.ERROR)
+    attachments = [
+        weasyprint.Attachment(
+            string=data,
+            name=name,
+            description=description,
+            created=at,
+            modified=at,
+            relationship="Data",
+        )
+        for name, description, data, at in _attached(inputs)
+    ]
+    document = weasyprint.HTML(string=html, base_url=SCHEME, url_fetcher=_fetcher())
+    data: bytes = document.write_pdf(
+        font_config=FontConfiguration(), pdf_variant="pdf/a-3a", attachments=attachments
+    )
+    return data
+
+
+def _attached(inputs: Sequence[ReportInput]) -> list[tuple[str, str, bytes, Any]]:
+    rows: list[tuple[str, str, bytes, Any]] = []
+    for source in inputs:
+        v = source.verdict
+        tail = "" if len(inputs) == 1 else f"-g{v.gate}-run{v.run}"
+        at = moment(v.as_of)
+        rows.append((f"verdict{tail}.json", f"verdict of gate {v.gate}", source.verdict_bytes, at))
+        if source.manifest_json is not None:
+            name = f"manifest{tail}.json"
+            rows.append((name, f"manifest of gate {v.gate}", source.manifest_json, at))
+    return rows
+
+
+def _fetcher() -> Any:
+    """A fetcher that knows our fonts and nothing else."""
+    from weasyprint.urls import FatalURLFetchingError, URLFetcher, URLFetcherResponse
+
+    class Assets(URLFetcher):  # type: ignore[misc]
+        def fetch(self, url: str, headers: dict[str, str] | None = None) -> Any:
+            name = url.removeprefix(SCHEME)
+            if url.startswith(SCHEME) and name in FONTS:
+                body = (assets_dir() / "fonts" / name).read_bytes()
+                return URLFetcherResponse(url, body, {"Content-Type": "font/ttf"})
+            raise FatalURLFetchingError(f"a report reads nothing but its own fonts: {url!r}")
+
+    return Assets()
+
+
+def _write(out: Path, data: bytes) -> None:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        part = out.with_name(f".{out.name}.part")
+        part.write_bytes(data)
+        part.replace(out)
+    except OSError as error:
+        raise CannotMeasure(
+            f"the report cannot be written: {error.strerror}",
+            where=str(out),
+            remedy="choose another place with --out or free the disk",
+        ) from error

@@ -1,0 +1,47 @@
+"""The report's sentences in one language, from ``reports/templates/texts.<lang>.toml``."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from kvgate.errors import UsageError
+from kvgate.report.assets import assets_dir
+
+LANGUAGES: Final = ("en", "zh")
+
+
+class Texts:
+    """Sentences by dotted key. A missing key raises KeyError: nothing is printed half translated."""
+
+    def __init__(self, lang: str, sentences: Mapping[str, str]) -> None:
+        self.lang = lang
+        self.sentences = sentences
+
+    def __call__(self, key: str, /, **params: object) -> str:
+        sentence = self.sentences[key]
+        return sentence.format(**params) if params else sentence
+
+    def find(self, key: str, default: str) -> str:
+        """The sentence, or ``default`` for names that the report cannot know beforehand."""
+        return self.sentences.get(key, default)
+
+
+@lru_cache(maxsize=len(LANGUAGES))
+def texts(lang: str) -> Texts:
+    """Texts of ``lang``. Raises UsageError for a language that the report does not speak."""
+    if lang not in LANGUAGES:
+        raise UsageError(f"no report in {lang!r}", remedy=f"choose {' or '.join(LANGUAGES)}")
+    path = assets_dir() / "templates" / f"texts.{lang}.toml"
+    with path.open("rb") as stream:
+        return Texts(lang, dict(_flat("", tomllib.load(stream))))
+
+
+def _flat(prefix: str, table: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        rows.extend([(name, value)] if isinstance(value, str) else _flat(f"{name}.", value))
+    return rows
