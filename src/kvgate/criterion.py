@@ -101,6 +101,9 @@ METRICS: Final = _metrics(
     ("fault_recovery_time", "s", Source.SOAK, "end of an injected fault to service as before"),
 )
 
+OF_THE_INSTRUMENT: Final = frozenset({"soak_coverage", "soak_duration", "fault_proved"})
+"""Metrics about our own measurement: outside their limit the clause is INVALID, never a FAIL."""
+
 BLOCK_STATISTICS: Final[Mapping[str, tuple[str, ...]]] = {
     "ttft": ("p50", "p99"),
     "itl": ("p50", "p99"),

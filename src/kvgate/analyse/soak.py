@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from kvgate.analyse.block import durations_s
-from kvgate.analyse.counters import restarts, targets, value
+from kvgate.analyse.counters import ENGINE, restarts, targets, value
 from kvgate.analyse.estimate import slope_interval
 from kvgate.analyse.results import Observed, SoakEvent, SoakWindow
 from kvgate.contract import SoakPlan
@@ -62,7 +62,11 @@ def _windows(
     time_scale: float,
 ) -> Iterator[SoakWindow]:
     ended_s = (requests["end_ns"].to_numpy(dtype=np.float64) - start_ns) * 1e-9 * time_scale
-    memory = engine[engine["name"] == "resident_bytes"] if len(engine) else engine
+    memory = (
+        engine[(engine["source"] == ENGINE) & (engine["name"] == "resident_bytes")]
+        if len(engine)
+        else engine
+    )
     memory_s = (
         (memory["t_ns"].to_numpy(dtype=np.float64) - start_ns) * 1e-9 * time_scale
         if len(memory)
@@ -101,12 +105,19 @@ def _figures(
     yield _observed("soak_error_share", 1.0 if idle else max(shares, default=None))
     yield _observed("soak_ttft_drift", _change(steady, "ttft_p50_s"))
     yield _observed("soak_memory_slope", _change(steady, "resident_bytes"))
-    yield _observed("soak_coverage", value(block.get("observation"), "coverage_share"))
+    yield _observed("soak_coverage", _coverage(block))
     yield _observed("soak_duration", duration_s)
     yield _observed("soak_restarts", _unexplained_restarts(block, events))
     if plan.faults:
         proved = [e for e in events if e.proved]
         yield _observed("fault_proved", float(len(proved)) / len(plan.faults))
+
+
+def _coverage(block: Mapping[str, Any]) -> float | None:
+    """Coverage of engine and host. A store that an injected fault took down is no gap of ours."""
+    coverage: Mapping[str, Any] = (block.get("observation") or {}).get("coverage") or {}
+    shares = [value(coverage, source) for source in (ENGINE, "host")]
+    return None if None in shares else min(s for s in shares if s is not None)
 
 
 def _unexplained_restarts(block: Mapping[str, Any], events: tuple[SoakEvent, ...]) -> float | None:

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from kvgate.analyse.results import Analysis, BlockResult
 from kvgate.contract import LimitClause
-from kvgate.criterion import METRICS, Source
+from kvgate.criterion import METRICS, OF_THE_INSTRUMENT, Source
 from kvgate.decide.wording import with_unit
 from kvgate.reason import Reason
 from kvgate.verdict import ClauseVerdict, Figure, Verdict, worst
@@ -122,5 +122,7 @@ def _compare(clause: LimitClause, item: Found) -> tuple[Verdict, Reason]:
     if isinstance(value, str) or isinstance(limit, str):
         return Verdict.INVALID, Reason("not_a_number", {"what": what})
     kept = value >= limit if clause.floor is not None else value <= limit
-    return (Verdict.PASS, Reason("met")) if kept else (
-        Verdict.FAIL, Reason("out_of_limit", shown))  # fmt: skip
+    if kept:
+        return Verdict.PASS, Reason("met")
+    ours = clause.metric in OF_THE_INSTRUMENT
+    return Verdict.INVALID if ours else Verdict.FAIL, Reason("out_of_limit", shown)

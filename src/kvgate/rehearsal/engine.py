@@ -2,8 +2,8 @@
 
 ``GET /health /version /v1/models /metrics``, ``POST /v1/completions /v1/chat/completions /tokenize
 /reset_prefix_cache[?reset_external=true]``. A request with the header ``x-kvgate-priming: 1`` is
-computed and stored ``--prime-speedup`` times faster, with ``--priming`` every request is: priming is
-not measured.
+computed and stored ``--prime-speedup`` times faster, with ``--priming`` every request is, since
+priming is not measured.
 """
 
 from __future__ import annotations

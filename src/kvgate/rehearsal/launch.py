@@ -2,7 +2,8 @@
 
 ``start``: the arm's store if its recorded process is not alive (it survives engine restarts), then
 the engine in place of a recorded one. ``stop``: the engine, with ``--stores`` the stores too.
-``cold``: reset the engine's prefix cache. ``info``: version, models and the store's device.
+``cold``: reset the engine's prefix cache. ``fault``: restart the store under load. ``info``:
+version, models and the store's device.
 
 A run directory keeps one ``<name>.json`` (pid and start time in clock ticks) and ``<name>.log`` for
 each of ``engine``, ``store-appliance`` and ``store-baseline``. A process is only ever signalled
@@ -245,6 +246,34 @@ def stop(run: RunDirectory, *, stores: bool) -> dict[str, Any]:
     return {"ok": True, "stopped": [name for name in names if run.stop(name)]}
 
 
+def inject(run: RunDirectory, kind: str, store_name: str, engine_port: int) -> dict[str, Any]:
+    """Play a fault of the soak and prove it: other process ids, or tokens that were dropped.
+
+    ``store-restart`` kills the store of the arm and starts it again with what it was started with;
+    it comes back empty, so prompts are recomputed and stored again.
+    """
+    if kind == "engine-cache-reset":
+        dropped = cold(engine_port)
+        return {"ok": True, "kind": kind, "proved": True,
+                "detail": f"{dropped.get('dropped_tokens')} tokens dropped"}  # fmt: skip
+    if kind != "store-restart":
+        raise UsageError(f"no fault {kind!r}", remedy="store-restart or engine-cache-reset")
+    name = f"store-{store_name}"
+    old = run.recorded(name)
+    if old is None or not old.alive():
+        raise CannotMeasure(f"{name} does not run", remedy="start the arm first")
+    run.stop(name)
+    gone = not old.alive()
+    new = run.start(name, old.port, old.argv)
+    wait_healthy(run, name, new, 30.0)
+    return {
+        "ok": True,
+        "kind": kind,
+        "proved": gone and new.pid != old.pid,
+        "detail": f"{name}: pid {old.pid} ended, pid {new.pid} answers",
+    }
+
+
 def cold(engine_port: int) -> dict[str, Any]:
     """Drop the engine's own caches, the DRAM tier included; the store keeps what it holds."""
     url = f"http://{HOST}:{engine_port}/reset_prefix_cache?reset_external=true"
@@ -292,6 +321,9 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         )
     if options.command == "stop":
         return stop(RunDirectory(Path(options.run_dir)), stores=options.stores)
+    if options.command == "fault":
+        run = RunDirectory(Path(options.run_dir))
+        return inject(run, options.kind, options.store_name, options.engine_port)
     try:
         if options.command == "cold":
             return cold(options.engine_port)
@@ -318,6 +350,11 @@ def main(argv: list[str] | None = None) -> int:
     stopping = commands.add_parser("stop")
     stopping.add_argument("--run-dir", required=True)
     stopping.add_argument("--stores", action="store_true")
+    injecting = commands.add_parser("fault")
+    injecting.add_argument("--kind", required=True)
+    injecting.add_argument("--run-dir", required=True)
+    injecting.add_argument("--store-name", choices=ARMS, required=True)
+    injecting.add_argument("--engine-port", type=int, required=True)
     for name in ("cold", "info"):
         asking = commands.add_parser(name)
         asking.add_argument("--engine-port", type=int, required=True)

@@ -113,7 +113,7 @@ async def serve(app: Application, host: str, port: int, exit_with: int | None) -
     watch = loop.create_task(_end_with(exit_with, stopped)) if exit_with else None
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(50_000, 10, 10)
     await stopped.wait()
     if watch is not None:
         watch.cancel()

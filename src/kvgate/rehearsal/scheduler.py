@@ -392,4 +392,8 @@ class Scheduler:
         if sequence.state != "waiting":
             self._reserved_tokens -= sequence.reserved_tokens
         sequence.state = "done"
+        # Request, sink and connection refer to each other and the collector runs rarely: let go of
+        # what is large now, or a soak sees the simulator leak.
+        sequence.tokens.clear()
+        sequence.keys, sequence.contents = [], []
         self.counters.finished[reason] += 1
