@@ -1,0 +1,67 @@
+# One task runner. `make` alone shows what there is.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+FAULT  ?=
+STAMP  := $(VENV)/.installed
+
+.PHONY: help setup system rehearsal test lint types unit real-engine bench-load bench-decision clean
+
+help:
+	@echo "make rehearsal          set up, then run G1 to G4 against the simulated appliance"
+	@echo "make rehearsal FAULT=X  the same with a fault (list: $(BIN)/kvgate faults)"
+	@echo "make test               lint, types, import directions, the library's tests"
+	@echo "make real-engine        vLLM on the CPU with LMCache: G1 to G3 on a real engine"
+	@echo "make bench-load         the load generator against a server that knows the truth"
+	@echo "make bench-decision     the risks of the decision rule, by simulation"
+	@echo "make clean              remove the virtual environment and caches (campaigns stay)"
+
+setup: $(STAMP) system
+
+# The venv is made anew when the lock changes; nothing outside the folder is touched.
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed, $$($(PYTHON) --version) found -- make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "no venv module -- on Debian or Ubuntu: apt-get install python3-venv"; exit 2; }
+	@echo "installing the locked packages into $(VENV) (about a minute)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Pango and HarfBuzz come from the system: installed where we may, else the command is printed.
+system: $(STAMP)
+	@command=$$($(BIN)/python -m kvgate.report.system) || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing system libraries: $$command"; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$command -qq >/dev/null; \
+	  else echo "system libraries are missing -- type: sudo $$command"; exit 2; fi; }
+
+rehearsal: setup
+	@$(BIN)/pytest gates -q --inventory inventories/rehearsal --new-campaign $(if $(FAULT),--fault $(FAULT))
+
+test: setup lint types unit
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-cache
+
+types: $(STAMP)
+	@$(BIN)/mypy
+
+unit: setup
+	@$(BIN)/pytest tests -q
+
+real-engine: setup
+	@$(BIN)/python playbooks/roles/real_engine/files/install_engine.py var/real-engine
+	@$(BIN)/pytest gates -q --inventory inventories/real-engine --new-campaign
+
+bench-load: setup
+	@$(BIN)/python benchmarks/load/bench.py
+
+bench-decision: setup
+	@$(BIN)/python benchmarks/decision/bench.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
