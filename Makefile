@@ -31,7 +31,7 @@ $(STAMP): requirements.lock pyproject.toml
 
 # Pango and HarfBuzz come from the system: installed where we may, else the command is printed.
 system: $(STAMP)
-	@command=$$($(BIN)/python -m kvgate.report.system) || { \
+	@command=$$($(BIN)/python -c 'from kvgate.report.system import main; raise SystemExit(main())') || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo "installing system libraries: $$command"; \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$command -qq >/dev/null; \
