@@ -161,7 +161,7 @@ class Settings:
             *("--prometheus-port", str(self.exporter_port)),
             # KV travels through shared memory: pickled over the queue, restores are 3 times slower.
             *("--shm-name", self.shm_name, "--no-l1-use-lazy"),
-            *("--l1-size-gb", str(DRAM_TIER_GB), "--l1-init-size-gb", str(DRAM_TIER_GB)),
+            *("--l1-size-gb", str(DRAM_TIER_GB)),
             *("--l2-adapter", json.dumps(adapter, sort_keys=True)),
             *self.store_args,
         ]

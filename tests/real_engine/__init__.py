@@ -1,0 +1,1 @@
+"""The real engine's role: start, cold, stop, installation; its servers are stand-ins here."""
