@@ -155,6 +155,9 @@ class LoadLoop:
                 connection = self._connections.get(fd)
                 if connection is not None:
                     self._event(connection, mask)
+                    # A free slot is filled at once: the others' stamps are the kernel's and wait.
+                    if self._free and issuing and not self.stop:
+                        self._issue_due(awake)
 
     def _tick(self, now: int) -> None:
         self.offset.measure()

@@ -17,14 +17,18 @@ import signal
 import ssl
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from kvgate.load.truth_script import KINDS, Act, Script, count_prompt, script_for
 from kvgate.record import NS_PER_S
+
+_ACTS_AT_ONCE: Final = 64
+_ARRIVALS_AT_ONCE: Final = 8
 
 _now_ns = time.monotonic_ns
 
@@ -77,8 +81,10 @@ class TruthServer:
         self._heap: list[tuple[int, int, _Play]] = []
         self._number = 0
         self._draw = random.Random(0)
+        self._arrived: deque[_Peer] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0
+        self._awake = False
 
     def choose_kind(self) -> str:
         """Which misbehaviour the next request meets, ``""`` for none."""
@@ -89,9 +95,15 @@ class TruthServer:
             drawn -= share
         return ""
 
-    def play(self, peer: _Peer, request_id: str, body: dict[str, Any], chat: bool) -> None:
+    def arrived(self, peer: _Peer) -> None:
+        """A connection has bytes; they are looked at when all others were read too."""
+        self._arrived.append(peer)
+        self._wake()
+
+    def play(
+        self, peer: _Peer, request_id: str, body: dict[str, Any], chat: bool, received_ns: int
+    ) -> None:
         """Start the answer to a request that is here in full."""
-        received = _now_ns()
         model = str(body.get("model", ""))
         # A test names the misbehaviour it wants in the model's place.
         kind = model.removeprefix("misbehave:") if ":" in model else self.choose_kind()
@@ -100,33 +112,45 @@ class TruthServer:
         script = script_for(
             kind, body, chat=chat, ttft_s=settings.ttft_s, gap_s=settings.gap_s, tokens=tokens
         )
-        truth = Truth(request_id=request_id, kind=kind, received_ns=received)
+        truth = Truth(request_id=request_id, kind=kind, received_ns=received_ns)
         play = _Play(peer, truth, script)
         if play.next is not None:
-            play.due_ns = received + int(play.next.after_s * NS_PER_S)
+            play.due_ns = received_ns + int(play.next.after_s * NS_PER_S)
             self._push(play)
-        self._run()
 
     def _push(self, play: _Play) -> None:
         self._number += 1
         heapq.heappush(self._heap, (play.due_ns, self._number, play))
 
-    def _run(self) -> None:
+    def _wake(self) -> None:
+        if not self._awake:
+            self._awake = True
+            asyncio.get_running_loop().call_soon(self._work)
+
+    def _work(self) -> None:
+        """Some of what is due, never all: a request that waits unread would look late."""
+        self._awake = False
+        for _ in range(min(_ARRIVALS_AT_ONCE, len(self._arrived))):
+            self._arrived.popleft().look()
         heap = self._heap
-        while heap and heap[0][0] <= _now_ns():
+        for _ in range(_ACTS_AT_ONCE):
+            if not heap or heap[0][0] > _now_ns():
+                break
             _, _, play = heapq.heappop(heap)
             self._act(play)
-        if heap:
-            due = heap[0][0]
-            if self._timer is None or self._timer.cancelled() or due != self._timer_due:
-                if self._timer is not None:
-                    self._timer.cancel()
-                self._timer_due = due
-                self._timer = asyncio.get_running_loop().call_at(due / NS_PER_S, self._fire)
+        if self._arrived or (heap and heap[0][0] <= _now_ns()):
+            self._wake()
+        elif heap and (self._timer is None or heap[0][0] != self._timer_due):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_due = heap[0][0]
+            self._timer = asyncio.get_running_loop().call_at(
+                self._timer_due / NS_PER_S, self._on_time
+            )
 
-    def _fire(self) -> None:
+    def _on_time(self) -> None:
         self._timer = None
-        self._run()
+        self._wake()
 
     def _act(self, play: _Play) -> None:
         act = play.next
@@ -180,6 +204,7 @@ class _Peer(asyncio.Protocol):
         self._server = server
         self._pending = bytearray()
         self._busy = False
+        self._received_ns = 0
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -190,16 +215,19 @@ class _Peer(asyncio.Protocol):
         self.transport = None
 
     def data_received(self, data: bytes) -> None:
+        self._received_ns = _now_ns()
         self._pending += data
-        self._next()
+        if not self._busy:
+            self._server.arrived(self)
 
     def finished(self) -> None:
         """The answer is out; the next request may be here already."""
         self._busy = False
         if self._pending:
-            self._next()
+            self._server.arrived(self)
 
-    def _next(self) -> None:
+    def look(self) -> None:
+        """Take up the next request where it is here in full."""
         if self._busy:
             return
         end = self._pending.find(b"\r\n\r\n")
@@ -219,7 +247,8 @@ class _Peer(asyncio.Protocol):
             self._busy = True
             chat = path.endswith("/chat/completions")
             fields_wanted = msgspec.json.decode(body)
-            self._server.play(self, fields.get("x-request-id", ""), fields_wanted, chat)
+            request_id = fields.get("x-request-id", "")
+            self._server.play(self, request_id, fields_wanted, chat, self._received_ns)
         else:
             self._plain(b"200 OK" if path == "/health" else b"404 Not Found", b"{}")
 
