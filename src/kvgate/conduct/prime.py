@@ -17,7 +17,7 @@ from kvgate.observe.adapters import adapter_for
 from kvgate.observe.scrape import scrape
 from kvgate.plan import Cell, PromptRange, Session, cells_of, prompts_of
 
-PRIME_CONCURRENCY = 4
+PRIME_CONCURRENCY = 8
 POLL_S = 0.2
 RESTORED_KINDS = frozenset({"cold_restore", "probe"})
 
