@@ -195,3 +195,13 @@ def test_damaged_settings_are_named(home: Home) -> None:
     answer = home.ctl("info")
     assert answer.code == 11
     assert "damaged settings" in answer.said
+
+
+def test_a_model_path_too_long_for_chunk_names_is_refused(home: Home) -> None:
+    longer = home.path.parent / ("h" * 60) / ("h" * 60) / ("h" * 60)
+    longer.parent.mkdir(parents=True)
+    home.path.rename(longer)
+    home.path = longer
+    answer = home.start()
+    assert answer.code == 11
+    assert "shorter kvgate_real_engine_home" in answer.said

@@ -25,6 +25,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's own place for name
 SHARED_MEMORY_AT_LEAST = 768 << 20  # the DRAM tier and what vLLM's processes share
 # Far below what any plan restores, so that DRAM cannot stand in for the folder.
 DRAM_TIER_GB = 0.25
+FILE_NAME_BYTES = 255  # what Linux file systems allow
 INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 
 
@@ -92,6 +93,12 @@ class Settings:
     @property
     def model(self) -> Path:
         return self.home / "model"
+
+    @property
+    def chunk_name_bytes(self) -> int:
+        """Length of a chunk's file name: the model's path with ``-SEP-`` for each slash, then rank,
+        group, digest and ending. A longer one could not be written, and nothing would say so."""
+        return len(str(self.model).replace("/", "-SEP-").encode()) + 100
 
     @property
     def venv(self) -> Path:
@@ -308,6 +315,12 @@ def check_arguments(settings: Settings) -> None:
             f"engine and store are both to listen on port {settings.engine_port}",
             remedy="choose another kvgate_store_port",
             is_usage=True,
+        )
+    if settings.has_store and settings.chunk_name_bytes > FILE_NAME_BYTES:
+        raise Fault(
+            "the path of the model is too long: LMCache writes it into each chunk's file name",
+            where=str(settings.model),
+            remedy="choose a shorter kvgate_real_engine_home",
         )
     room = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else 0
     if settings.has_store and room < SHARED_MEMORY_AT_LEAST:
