@@ -32,6 +32,10 @@ class Frozen(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+def _is_zero(value: float) -> bool:
+    return value == 0
+
+
 class Text(Frozen):
     """A sentence in both languages of the parties."""
 
@@ -105,7 +109,11 @@ class Workload(Frozen):
 
 
 class Validity(Frozen):
-    """Limits of the validity conditions; shares are fractions. None of them looks at latency."""
+    """Limits of the validity conditions; shares are fractions. None of them looks at latency.
+
+    ``simulator_late_s_at_most`` belongs to a rehearsal: real seconds in a block by which the
+    simulation may miss its own schedule on a busy machine.
+    """
 
     engine_cache_share_at_most: FractionOrZero
     declared_source_share_at_least: Fraction
@@ -119,6 +127,7 @@ class Validity(Frozen):
     preemptions_at_most: int = Field(ge=0)
     telemetry_coverage_at_least: Annotated[float, Field(gt=0, le=1)]
     failed_share_at_most: FractionOrZero
+    simulator_late_s_at_most: Positive | None = None
 
 
 class CellPlan(Frozen):
@@ -129,7 +138,12 @@ class CellPlan(Frozen):
 
 
 class PairPlan(Frozen):
-    """Pairs of sessions of two arms. ``compare`` is (reference arm, tested arm)."""
+    """Pairs of sessions of two arms. ``compare`` is (reference arm, tested arm).
+
+    Two guards widen every interval: ``noise_carry_over`` is the correlation of neighbouring pairs
+    that is allowed for, ``noise_sd_floor`` the spread of a pair's log ratio below which no sample
+    is believed.
+    """
 
     compare: tuple[Name, Name]
     cells: tuple[CellPlan, ...] = Field(min_length=1)
@@ -139,6 +153,9 @@ class PairPlan(Frozen):
     spare_pairs: int = Field(ge=0)
     excluded_share_at_most: Fraction
     pools: PositiveInt = 2
+    # A contract without a guard keeps the digest it had before the guards existed.
+    noise_carry_over: Annotated[float, Field(ge=0, lt=1, exclude_if=_is_zero)] = 0.0
+    noise_sd_floor: Annotated[float, Field(ge=0, le=1, exclude_if=_is_zero)] = 0.0
     reference_arm: Name | None = None
     reference_cells: tuple[CellPlan, ...] = ()
 

@@ -49,6 +49,7 @@ def conditions(
             "a finished request without token or with times out of order cannot be true",
         ),
         *_environment(contract.validity, block),
+        *_simulation(contract, block),
         *_appliance(contract, block, requests),
     )
 
@@ -174,6 +175,24 @@ def _environment(limits: Validity, block: Block) -> Iterator[Condition]:
         limits.preemptions_at_most,
         "1",
         "the engine ran out of KV memory: lower the level or the prompt length",
+    )
+
+
+def _simulation(contract: Contract, block: Block) -> Iterator[Condition]:
+    """A rehearsal's engine and store must have kept their own schedule."""
+    limit = contract.validity.simulator_late_s_at_most
+    if limit is None:
+        return
+    store = contract.arms[str(block["arm"])].store
+    names = [ENGINE] if store == "none" else [ENGINE, STORE_PREFIX + store]
+    late = [grown(block, name, "late_s") for name in names]
+    yield at_most(
+        "simulator_on_time",
+        About.INSTRUMENT,
+        None if None in late else max(s for s in late if s is not None),
+        limit,
+        "s",
+        "the machine was too busy to simulate: close other programs, or lower kvgate_time_scale",
     )
 
 

@@ -65,6 +65,8 @@ def look_plan(contract: Contract, gate: int, plan: PairPlan) -> LookPlan:
         max_pairs=plan.max_pairs,
         alpha_pass=contract.risk.consumer / (1 + terms.retests),
         alpha_fail=contract.risk.producer / max(1, could_fail),
+        carry_over=plan.noise_carry_over,
+        sd_floor=plan.noise_sd_floor,
     )
 
 
@@ -164,6 +166,8 @@ def _walk(
             max_pairs=looks.max_pairs,
             alpha_lower=looks.alpha_pass,
             alpha_upper=looks.alpha_fail,
+            carry_over=looks.carry_over,
+            sd_floor=looks.sd_floor,
         )
         if last.reason == "not_finite":
             return Crossing("open", 0, last, 0, final=False, reason="not_finite")

@@ -62,6 +62,7 @@ class Adapter:
 _PROCESS: Final[Mapping[str, tuple[Name, ...]]] = {
     "process_start_time_s": (Name("process_start_time_seconds"),),
     "resident_bytes": (Name("process_resident_memory_bytes"),),
+    "late_s": (Name("kvgate_rehearsal_late_seconds"),),
 }
 
 

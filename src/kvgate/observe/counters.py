@@ -58,7 +58,8 @@ class EngineCounters(_Counters):
     ``prompt_tokens_engine_cache``: from the engine's own prefix cache (accelerator memory);
     ``prompt_tokens_external``: through the KV connector, whatever tier was behind it;
     ``prompt_tokens_dram``: those of the external ones that were found in host memory.
-    ``running`` and ``waiting`` are requests now; ``resident_bytes`` is the process' memory.
+    ``running`` and ``waiting`` are requests now; ``resident_bytes`` is the process' memory;
+    ``late_s`` are seconds by which a simulation missed its schedule (None on real engines).
     """
 
     GAUGES: ClassVar[frozenset[str]] = frozenset(
@@ -80,6 +81,7 @@ class EngineCounters(_Counters):
     prefix_hits: float | None = None
     process_start_time_s: float | None = None
     resident_bytes: float | None = None
+    late_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ class StoreCounters(_Counters):
     capacity_bytes: float | None = None
     errors: float | None = None
     process_start_time_s: float | None = None
+    late_s: float | None = None
 
 
 Counters = EngineCounters | StoreCounters
