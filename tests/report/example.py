@@ -24,7 +24,7 @@ from kvgate.criterion import METRICS, effect_of
 from kvgate.plan import Cell
 from kvgate.reason import Reason
 from kvgate.report import FileDigest, GateHistory, ReportInput
-from kvgate.report.effects import pair_effects
+from kvgate.report.effects import ATTRIBUTE, pair_effects
 from kvgate.verdict import (
     About,
     ClauseVerdict,
@@ -168,9 +168,17 @@ def compare_figure(a: Analysis, terms: CompareClause, where: str, factor: float)
     else:
         verdict = Verdict.INCONCLUSIVE
         reason = Reason("open", {"n": len(values), "interval": span})
-    details = {"sd_log": st.stdev(logs), "lag1": 0.08}
+    sides = {role: st.mean(_statistic(a, terms, where, role)) for role in ("reference", "test")}
+    unit = METRICS[terms.metric].unit
+    details: dict[str, float | str | None] = {"unit": unit, "statistic": terms.statistic, **sides}
     return Figure(where, value, "1", "<=" if rise else ">=", terms.threshold, verdict, reason,
                   len(values), ends[0], ends[1], details)  # fmt: skip
+
+
+def _statistic(a: Analysis, terms: CompareClause, where: str, role: str) -> list[float]:
+    name = ATTRIBUTE[terms.metric, terms.statistic]
+    blocks = [b for b in a.blocks if b.cell.label == where and b.role == role]
+    return [float(getattr(b.statistics, name)) for b in blocks]
 
 
 def invalid_figure(where: str, threshold: float, n: int) -> Figure:
@@ -198,7 +206,7 @@ def gate_verdict(
     if verdict is Verdict.PASS:
         reason = Reason("all_clauses_met", {"n": len(clauses)})
     given: dict[str, Any] = {
-        "campaign": "rehearsal-2026-03", "run": 1, "mode": "acceptance", "rehearsal": True,
+        "campaign": "rehearsal-2026-03", "run": 1, "mode": "counted", "rehearsal": True,
         "as_of": AS_OF, "contract_id": contract().id, "contract_digest": contract().digest,
         "judged_by": "kvgate 0.1.0", "exclusions": (), "findings": (), "pairs_measured": 0,
         "blocks_measured": 0,
@@ -244,7 +252,7 @@ def gate3(kind: str = "pass", **values: Any) -> ReportInput:
     pairs = {"pass": 6, "fail": 5, "inconclusive": 6, "invalid": 5}[kind]
     broken = {1: NO_TELEMETRY} if kind == "fail" else {}
     if kind == "invalid":
-        broken = {pair: WARM_ENGINE for pair in (0, 1, 3)}
+        broken = dict.fromkeys((0, 1, 3), WARM_ENGINE)
     means = SLOW if kind == "fail" else HEALTHY
     gain = 0.98 if kind == "fail" else 0.94
     blocks = paired_blocks(means, pairs, noise, seed=11, broken=broken, gain=gain)
@@ -292,7 +300,8 @@ def gate1(failing: bool = False, hosts: int = 2) -> ReportInput:
     groups = {"appliances": ("fx100-a",), "engines": engines, "load_clients": ("load-1", "load-2")}
     good = {"cpu_count": 192.0, "memory": 1.6e12, "open_files_limit": 1048576.0,
             "device_link_rate": 100e9, "device_model": "FX100 (simulated)",
-            "device_serial": "SIM-0001", "device_firmware": "sim-1.0"}  # fmt: skip
+            "device_serial": contract().appliance.serials[0],
+            "device_firmware": "sim-1.0"}  # fmt: skip
     clauses, observed = [], []
     for terms in contract().gate(1).clause:
         assert isinstance(terms, LimitClause) and terms.hosts is not None
@@ -350,19 +359,17 @@ def gate2() -> ReportInput:
     clauses = []
     for terms in contract().gate(2).clause:
         if isinstance(terms, CompareClause):
-            span = dict(low=-0.031, high=0.044)
+            figures = [Figure("cold_restore@16", 0.006, "1", "within", 0.10, Verdict.PASS, met, 3,
+                              -0.031, 0.044)]  # fmt: skip
+        elif isinstance(terms, LimitClause):
+            values = {"ttft": 1.62, "restore_rate": 2.84e9}
             figures = [
-                Figure("cold_restore@16", 0.006, "1", "within", 0.10, Verdict.PASS, met, 3, **span)
-            ]
-        else:
-            values = {"ttft": 1.62, "restore_rate": 2.84e9, "failed_requests": 0.0}
-            unit = METRICS[terms.metric].unit
-            assert isinstance(terms, LimitClause)
-            figures = [
-                Figure(f"cold_restore@{level}", values[terms.metric], unit, terms.relation,
+                Figure(f"cold_restore@{level}", values[terms.metric], terms.unit, terms.relation,
                        terms.limit, Verdict.PASS, met, 6)
                 for level in terms.levels
             ]  # fmt: skip
+        else:
+            figures = [Figure("all cells", 0.0, "1", "<=", 0.0, Verdict.PASS, met, 3)]
         clauses.append(clause_verdict(terms, figures))
     findings = (
         Reason(

@@ -26,7 +26,7 @@ from kvgate.report.numbers import count, number, percent, points, significant
 from kvgate.report.palette import VERDICT
 from kvgate.report.svg import icon
 from kvgate.report.texts import Texts
-from kvgate.report.words import arm_name, cell_name, metric_name
+from kvgate.report.words import arm_name, cell_name, metric_name, sentence
 from kvgate.verdict import ClauseVerdict, Figure, Verdict
 
 FRONT_ROWS: Final = 14
@@ -69,11 +69,12 @@ class ClauseView:
 
 
 def deciding(figures: Sequence[Figure]) -> Figure | None:
-    """The figure with the worst verdict; among equals the one closest to its threshold."""
+    """The figure with the worst verdict: the largest miss, else the closest to its threshold."""
 
     def margin(figure: Figure) -> float:
         if isinstance(figure.value, float | int) and isinstance(figure.threshold, float | int):
-            return abs(figure.value - figure.threshold) / (abs(figure.threshold) or 1.0)
+            gap = abs(figure.value - figure.threshold) / (abs(figure.threshold) or 1.0)
+            return -gap if figure.verdict is Verdict.FAIL else gap
         return 0.0
 
     return min(figures, key=lambda f: (_ORDER.index(f.verdict), margin(f)), default=None)
@@ -115,10 +116,6 @@ def _view(source: ReportInput, clause: ClauseVerdict, everything: bool, t: Texts
 
 def _row(figure: Figure, metric: str, terms: Clause | None, t: Texts) -> FigureRow:
     comparing = terms if isinstance(terms, CompareClause) else None
-    details = tuple(
-        (t.find(f"detail.{key}", key), _detail(key, value, t))
-        for key, value in (figure.details or {}).items()
-    )
     return FigureRow(
         where=cell_name(figure.where, t),
         value=measured(figure, metric, terms, t),
@@ -129,15 +126,25 @@ def _row(figure: Figure, metric: str, terms: Clause | None, t: Texts) -> FigureR
         mini=mini_interval(figure, comparing, VERDICT[figure.verdict]),
         n=figure.n,
         reason=figure.reason.text(t.lang),
-        details=details,
+        details=_details(figure, comparing, t),
     )
 
 
-def _detail(key: str, value: float | str | None, t: Texts) -> str:
-    """A further number; its unit is the ending of its name, as everywhere in the project."""
-    for ending, unit in (("_per_s", "tok/s"), ("_s", "s"), ("_share", "1"), ("_bytes", "B")):
-        if key.endswith(ending):
-            return number(value, unit, t.lang)
+def _details(figure: Figure, terms: CompareClause | None, t: Texts) -> tuple[tuple[str, str], ...]:
+    """Further numbers: each arm's own, then whatever else the verdict carries."""
+    details = dict(figure.details or {})
+    unit = str(details.pop("unit", None) or "")
+    details.pop("statistic", None)
+    sides = ("reference", "test")
+    rows = []
+    for side, arm in zip(sides, terms.compare if terms else sides, strict=True):
+        if side in details:
+            rows.append((arm_name(arm, t), number(details.pop(side), unit, t.lang)))
+    rows += [(t.find(f"detail.{key}", key), _detail(v, t)) for key, v in details.items()]
+    return tuple(rows)
+
+
+def _detail(value: float | str | None, t: Texts) -> str:
     if isinstance(value, float) and math.isfinite(value) and value != int(value):
         return significant(value)
     return number(value, "", t.lang)
@@ -148,9 +155,6 @@ def _terms(
 ) -> list[tuple[str, str]]:
     """What the contract says of the clause, as label and value."""
     rows = [(t("terms.metric"), metric_name(clause.metric, getattr(terms, "statistic", ""), t))]
-    formula = METRICS.get(clause.metric)
-    if formula is not None:
-        rows.append((t("terms.formula"), t.find(f"formula.{clause.metric}", formula.formula)))
     if isinstance(terms, CompareClause | ErrorsClause):
         first, second = (arm_name(a, t) for a in terms.compare)
         rows.append((t("terms.compare"), t("terms.against", test=second, reference=first)))
@@ -178,6 +182,9 @@ def _terms(
             (t("terms.tolerance"), number(terms.logprob_tolerance, "nat", t.lang, exact=True))
         )
         rows.append((t("terms.answers"), count(terms.min_answers)))
+    formula = METRICS.get(clause.metric)
+    if formula is not None:
+        rows.append((t("terms.formula"), t.find(f"formula.{clause.metric}", formula.formula)))
     return rows
 
 
@@ -199,25 +206,35 @@ class Why:
 
 
 def why_lines(source: ReportInput, t: Texts) -> tuple[Why, ...]:
-    """The deciding figure of each clause that is not met, worst first."""
+    """The deciding figure of each clause that is not met, worst first; equal reasons together."""
     open_ = [c for c in source.verdict.clauses if c.verdict is not Verdict.PASS]
     open_.sort(key=lambda c: _ORDER.index(c.verdict))
-    return tuple(_why(source, clause, t) for clause in open_)
+    together: dict[tuple[str, str], list[Why]] = {}
+    for line in (_why(source, clause, t) for clause in open_):
+        together.setdefault((line.sentence, line.end), []).append(line)
+    return tuple(_merged(lines, t) for lines in together.values())
+
+
+def _merged(lines: list[Why], t: Texts) -> Why:
+    first = lines[0]
+    same_place = len({line.where for line in lines}) == 1
+    names = t("list").join(line.clause for line in lines)
+    return Why(names, first.where if same_place else "", first.sentence, first.end)
 
 
 def _why(source: ReportInput, clause: ClauseVerdict, t: Texts) -> Why:
     figure = deciding(clause.figures)
     if figure is None:
-        return Why(clause.clause, "", clause.reason.text(t.lang), "")
+        return Why(clause.clause, "", sentence(clause.reason.text(t.lang), t.lang), "")
     terms = terms_of(source.contract, source.verdict.gate, clause.clause)
     where = cell_name(figure.where, t)
     gap = shortfall(figure, terms) if isinstance(terms, CompareClause) else None
     if clause.verdict is not Verdict.FAIL or not isinstance(terms, CompareClause) or gap is None:
-        return Why(clause.clause, where, figure.reason.text(t.lang), "")
+        return Why(clause.clause, where, sentence(figure.reason.text(t.lang), t.lang), "")
     kind = {Effect.DROP: "drop", Effect.GAIN: "gain", Effect.RISE: "rise", Effect.SAME: "same"}
     value = figure.value if isinstance(figure.value, float) else 0.0
     direction = "up" if (value < 0) == (terms.effect is Effect.DROP) else "down"
-    sentence = t(
+    miss = t(
         f"why.{kind[terms.effect]}",
         metric=metric_name(clause.metric, terms.statistic, t),
         moves=t(f"why.{direction}", value=percent(abs(value))),
@@ -230,4 +247,4 @@ def _why(source: ReportInput, clause: ClauseVerdict, t: Texts) -> Why:
         if end is None
         else t("why.end", bound=percent(end, signed=terms.effect is not Effect.DROP))
     )
-    return Why(clause.clause, where, sentence, bound)
+    return Why(clause.clause, where, miss, bound)

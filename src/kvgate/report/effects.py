@@ -75,6 +75,8 @@ def is_signed(terms: Clause | None) -> bool:
 def measured(figure: Figure, metric: str, terms: Clause | None, t: Texts) -> str:
     """The measured value as the clause words it: "falls 31.2 %", "+33.4 %", "1.92 s"."""
     value = figure.value
+    if value is None:
+        return t("clauses.no_value")
     if isinstance(terms, CompareClause) and isinstance(value, float) and math.isfinite(value):
         if terms.effect is Effect.DROP:
             return t("effect.falls" if value >= 0 else "effect.rises", value=percent(abs(value)))

@@ -29,9 +29,15 @@ COUNTED: Final = frozenset(
         "soak_restarts",
         "soak_wrong_answers",
         "fault_proved",
+        "requests_recorded",
+        "prompts_unique",
+        "client_faults",
+        "preemptions",
+        "prompt_tokens_as_planned",
+        "output_tokens_as_planned",
     }
 )
-"""Metrics of unit "1" that count things; every other metric of unit "1" is a fraction."""
+"""Metrics and conditions of unit "1" that count things; every other one is a fraction."""
 
 WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "missing": ("missing", "缺失"),

@@ -38,7 +38,8 @@ from kvgate.report.texts import Texts
 from kvgate.report.words import sentence as as_sentence
 from kvgate.verdict import Decision, GateVerdict, Verdict
 
-ACCEPTANCE: Final = "acceptance"
+UNCOUNTED: Final = frozenset({"engineering", "repeat"})
+"""Modes that have a mark of their own."""
 GLOSSARY: Final = (
     "appliance", "arm", "block", "pair", "level", "session", "ttft", "itl", "throughput",
     "cold_restore", "interval", "threshold", "indifference", "design", "invalid", "inconclusive",
@@ -152,8 +153,8 @@ def counts(verdict: GateVerdict) -> bool:
 def mark_keys(verdict: GateVerdict) -> list[str]:
     """Marks that every page carries."""
     keys = ["rehearsal"] if verdict.rehearsal else []
-    if verdict.mode != ACCEPTANCE and not counts(verdict):
-        keys.append(verdict.mode if verdict.mode in {"engineering", "repeat"} else "uncounted")
+    if verdict.mode in UNCOUNTED:
+        keys.append(verdict.mode)
     elif not counts(verdict):
         keys.append("uncounted")
     return keys

@@ -73,7 +73,7 @@ def render_html(inputs: Sequence[ReportInput], lang: str, out: Path) -> Path:
 def render_pdf(inputs: Sequence[ReportInput], lang: str, out: Path) -> Path:
     """Write the report as PDF/A-3a in ``lang`` ("en" or "zh"); returns ``out``.
 
-    The same inputs give the same bytes. Each gate's verdict (and manifest, where given) is attached.
+    The same inputs give the same bytes. Each verdict (and manifest, where given) is attached.
     Raises UsageError for no input or an unknown language; CannotMeasure for a character without a
     glyph, missing system libraries, or a file that cannot be written.
     """

@@ -100,7 +100,7 @@ class Drawing:
         self, shape: int, x: float, y: float, r: float, colour: str, *, hollow: bool = False,
         hover: str = "",
     ) -> None:  # fmt: skip
-        """A point: circle, square, diamond or triangle by ``shape``; hollow where it is not used."""
+        """A point: circle, square, diamond or triangle by ``shape``; hollow where unused."""
         fill = PAPER if hollow else colour
         if shape % 4 == 0:
             self._add(

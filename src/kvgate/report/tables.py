@@ -181,7 +181,7 @@ def condition_rows(analysis: Analysis, t: Texts) -> tuple[ConditionRow, ...]:
                 held=states[True],
                 broken=states[False],
                 unknown=states[None],
-                worst=number(shown.value, shown.unit, t.lang),
+                worst=number(shown.value, shown.unit, t.lang, metric=name),
                 limit=_limit(shown, t),
             )
         )
@@ -191,7 +191,7 @@ def condition_rows(analysis: Analysis, t: Texts) -> tuple[ConditionRow, ...]:
 def _limit(condition: Condition, t: Texts) -> str:
     if condition.limit is None:
         return "–"
-    return number(condition.limit, condition.unit, t.lang, exact=True)
+    return number(condition.limit, condition.unit, t.lang, metric=condition.name, exact=True)
 
 
 def breach_rows(source: ReportInput, t: Texts) -> Capped[BreachRow]:
@@ -211,7 +211,7 @@ def breach_rows(source: ReportInput, t: Texts) -> Capped[BreachRow]:
                 cell=cell_name(cell, t),
                 name=t.find(f"condition.{condition.name}", condition.name),
                 about=t(f"about.{condition.about.value}"),
-                value=number(condition.value, condition.unit, t.lang),
+                value=number(condition.value, condition.unit, t.lang, metric=condition.name),
                 limit=_limit(condition, t),
                 remedy=condition.remedy,
             )
@@ -252,7 +252,7 @@ class Matrix:
 def matrices(
     hosts: Sequence[str], rows: Iterable[tuple[str, str, str, Mapping[str, tuple[str, Verdict]]]]
 ) -> tuple[Matrix, ...]:
-    """Rows are (clause, check, required, {host: (value, verdict)}); a value unlike most is marked."""
+    """Rows are (clause, check, required, {host: (value, verdict)}); unlike values are marked."""
     full: list[tuple[str, str, str, dict[str, MatrixCell]]] = []
     for clause, check, required, values in rows:
         usual = Counter(v for v, _ in values.values()).most_common(1)

@@ -14,7 +14,7 @@ LANGUAGES: Final = ("en", "zh")
 
 
 class Texts:
-    """Sentences by dotted key. A missing key raises KeyError: nothing is printed half translated."""
+    """Sentences by dotted key. A missing key raises KeyError: nothing stays half translated."""
 
     def __init__(self, lang: str, sentences: Mapping[str, str]) -> None:
         self.lang = lang
