@@ -139,7 +139,8 @@ def _write_report(
     before: resource.struct_rusage,
 ) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    loop.offset.measure()
+    clock, flights = loop.clock, loop.flights
+    clock.offset.measure()
     report = ClientReport(
         state=state,
         started_ns=loop.started_ns,
@@ -153,18 +154,18 @@ def _write_report(
         peak_rss_bytes=_peak_rss_bytes(),
         nofile_limit=limit,
         planned_in_flight=job.arrival.planned_in_flight,
-        max_in_flight=loop.max_in_flight,
-        mean_in_flight=loop.mean_in_flight,
+        max_in_flight=flights.most,
+        mean_in_flight=flights.mean,
         connections_opened=loop.opened,
         reads=loop.reads,
-        unstamped_reads=loop.unstamped,
+        unstamped_reads=clock.unstamped,
         loop_stall_p99_ns=loop.stalls.quantile_ns(0.99),
         loop_stall_max_ns=loop.stalls.max_ns if loop.stalls.count else None,
-        receive_lag_p99_ns=loop.lags.quantile_ns(0.99),
-        receive_lag_max_ns=loop.lags.max_ns if loop.lags.count else None,
-        clock_offset_start_ns=loop.offset.start_ns,
-        clock_offset_end_ns=loop.offset.ns,
-        clock_steps=loop.offset.steps,
+        receive_lag_p99_ns=clock.lags.quantile_ns(0.99),
+        receive_lag_max_ns=clock.lags.max_ns if clock.lags.count else None,
+        clock_offset_start_ns=clock.offset.start_ns,
+        clock_offset_end_ns=clock.offset.ns,
+        clock_steps=clock.offset.steps,
         versions={
             "kvgate": __version__,
             "python": platform.python_version(),

@@ -5,7 +5,11 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from kvgate.load.histogram import Histogram
+
 _STEP_NS: Final = 1_000_000
+_SUSPECT_LAG_NS: Final = 50_000_000
+_NOISE_NS: Final = 100_000
 
 
 def _realtime_minus_monotonic_ns() -> int:
@@ -43,3 +47,39 @@ class Offset:
         self.steps += stepped
         self.ns = now
         return stepped
+
+
+class ReceiveClock:
+    """Kernel receive stamps on CLOCK_MONOTONIC, and how late user space was beside them."""
+
+    __slots__ = ("lags", "offset", "unstamped")
+
+    def __init__(self) -> None:
+        self.offset = Offset()
+        self.lags = Histogram()
+        self.unstamped = 0
+
+    def stamp(self, real_ns: int | None, user_ns: int) -> tuple[int, int | None]:
+        """Receive time and lag, ns, of a read that had its bytes at ``user_ns``.
+
+        The lag is ``None`` where there is no kernel stamp to trust: then the time is the user space
+        one, an upper bound.
+        """
+        if real_ns is None:
+            self.unstamped += 1
+            return user_ns, None
+        stamp = real_ns - self.offset.ns
+        lag = user_ns - stamp
+        if lag < 0 or lag > _SUSPECT_LAG_NS:
+            # From the future or long ago: clock noise, late reading, or a stepped clock.
+            if lag < -_NOISE_NS or lag > _SUSPECT_LAG_NS:
+                self.offset.measure()
+                stamp = real_ns - self.offset.ns
+                lag = user_ns - stamp
+            if lag < -_NOISE_NS:
+                self.unstamped += 1
+                return user_ns, None
+            if lag < 0:
+                stamp, lag = user_ns, 0
+        self.lags.add(lag)
+        return stamp, lag

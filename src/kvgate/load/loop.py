@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from kvgate.load.arrivals import intended_times
-from kvgate.load.clock import Offset
+from kvgate.load.clock import ReceiveClock
 from kvgate.load.exchange import Exchange
 from kvgate.load.histogram import Histogram
 from kvgate.load.http import ProtocolFault
+from kvgate.load.in_flight import InFlight
 from kvgate.load.job import Closed, Job, Progress
 from kvgate.load.requests import RequestStock
 from kvgate.load.spool import ProgressLines, RecordSpool
@@ -28,8 +29,6 @@ _TICK_NS: Final = 100_000_000
 _PROGRESS_NS: Final = 250_000_000
 _FLUSH_NS: Final = 500_000_000
 _BACKOFF_NS: Final = 250_000_000
-_SUSPECT_LAG_NS: Final = 50_000_000
-_CLOCK_NOISE_NS: Final = 100_000
 _OPEN_AT_ONCE: Final = 64
 _READ: Final = select.EPOLLIN
 _READ_WRITE: Final = select.EPOLLIN | select.EPOLLOUT
@@ -72,25 +71,19 @@ class LoadLoop:
         self._level = job.arrival.planned_in_flight
         self._closed = isinstance(job.arrival, Closed)
         self._keep_tokens = job.logprobs is not None
-        self._area = 0
-        self._area_at = 0
-        self._full_since: int | None = None
         self._last_connect_error = ""
         self._shown_at = 0
         self._flushed_at = 0
         self.stop = False
-        self.offset = Offset()
+        self.clock = ReceiveClock()
         self.stalls = Histogram()
-        self.lags = Histogram()
+        self.flights = InFlight(self._level)
         self.started_ns = 0
         self.ended_ns = 0
         self.done = 0
         self.failed = 0
         self.reads = 0
-        self.unstamped = 0
         self.opened = 0
-        self.max_in_flight = 0
-        self.mean_in_flight: float | None = None
 
     # --- the block -----------------------------------------------------------------------------
 
@@ -103,7 +96,7 @@ class LoadLoop:
         while self._stock.refill():
             pass
         self._open_ahead()
-        self.started_ns = self._area_at = _now_ns()
+        self.started_ns = _now_ns()
         if self._closed:
             self._free.extend([self.started_ns] * self._level)
         else:
@@ -160,7 +153,7 @@ class LoadLoop:
                         self._issue_due(awake)
 
     def _tick(self, now: int) -> None:
-        self.offset.measure()
+        self.clock.offset.measure()
         if self._parent is not None and os.getppid() != self._parent:
             self.stop = True
         while self._backoff and self._backoff[0][0] <= now:
@@ -221,17 +214,8 @@ class LoadLoop:
             return
         now = _now_ns()
         exchange = Exchange(request, intended_ns, now, keep_tokens=self._keep_tokens)
-        self._count(now)
         self._flying[exchange] = None
-        in_flight = len(self._flying)
-        if in_flight > self.max_in_flight:
-            self.max_in_flight = in_flight
-        if self._full_since is None:
-            if in_flight >= self._level:
-                self._full_since = now
-                self._area = 0
-        elif now > self._full_since:
-            self.mean_in_flight = self._area / (now - self._full_since)
+        self.flights.issued(now)
         if self._idle:
             _, connection = self._idle.popitem()
             connection.load = exchange
@@ -249,10 +233,6 @@ class LoadLoop:
             return
         if connection.wants_write:
             self._epoll.modify(connection.fd, _READ_WRITE)
-
-    def _count(self, now: int) -> None:
-        self._area += len(self._flying) * (now - self._area_at)
-        self._area_at = now
 
     # --- connections ---------------------------------------------------------------------------
 
@@ -356,21 +336,11 @@ class LoadLoop:
             self._close(connection)
             return
         self.reads += 1
-        real = connection.stamp_real_ns
-        user = connection.user_ns
-        if real is None:
-            stamp = user
-            if data:
-                self.unstamped += 1
-                exchange.answer.unsure(stamp)
-        else:
-            stamp = real - self.offset.ns
-            lag = user - stamp
-            if lag < 0 or lag > _SUSPECT_LAG_NS:
-                stamp, lag = self._doubt(real, user, exchange)
-            self.lags.add(lag)
-            if exchange.lag_ns is None or lag > exchange.lag_ns:
-                exchange.lag_ns = lag
+        stamp, lag = self.clock.stamp(connection.stamp_real_ns, connection.user_ns)
+        if lag is None:
+            exchange.answer.unsure(stamp)
+        elif exchange.lag_ns is None or lag > exchange.lag_ns:
+            exchange.lag_ns = lag
         if not data:
             exchange.http.close()
             if exchange.http.complete:
@@ -386,18 +356,6 @@ class LoadLoop:
             return
         if exchange.http.complete:
             self._finish(connection, exchange, stamp)
-
-    def _doubt(self, real: int, user: int, exchange: Exchange) -> tuple[int, int]:
-        """A stamp from the future or long ago: late reading, clock noise, or a stepped clock."""
-        stamp = real - self.offset.ns
-        if -_CLOCK_NOISE_NS <= user - stamp < 0:
-            return user, 0
-        self.offset.measure()
-        stamp = real - self.offset.ns
-        if stamp > user:
-            exchange.answer.unsure(user)
-            return user, 0
-        return stamp, user - stamp
 
     def _broken(self, connection: Connection, fault: OSError) -> None:
         exchange: Exchange | None = connection.load
@@ -440,7 +398,7 @@ class LoadLoop:
         error: str | None,
     ) -> None:
         now = _now_ns()
-        self._count(now)
+        self.flights.ended(now)
         del self._flying[exchange]
         self.done += 1
         self.failed += outcome is not Outcome.OK
