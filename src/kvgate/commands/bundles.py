@@ -1,0 +1,244 @@
+"""judge, verify, report: what can be said of sealed evidence, offline."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvgate.commands.shown import document, note, say
+from kvgate.errors import EXIT_INVALID, EXIT_PASS, CannotMeasure, KvgateError, UsageError
+
+if TYPE_CHECKING:
+    from kvgate.adjudicate import Judged
+
+BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of one gate run.")]
+_MARKS = ("state.json", "manifest.json", "campaign.json", "contract.toml")
+
+
+class Lang(StrEnum):
+    """Languages of a report."""
+
+    EN = "en"
+    ZH = "zh"
+    BOTH = "both"
+
+
+class Format(StrEnum):
+    """Forms of a report."""
+
+    PDF = "pdf"
+    HTML = "html"
+    JUNIT = "junit"
+    CSV = "csv"
+
+
+def require_bundle(path: Path) -> Path:
+    """``path`` where it looks like a bundle; raises UsageError naming what to give instead."""
+    if not path.exists():
+        raise UsageError("no such folder", where=str(path), remedy="give the folder of a bundle")
+    if not path.is_dir():
+        raise UsageError("not a folder", where=str(path), remedy="give the folder of a bundle")
+    if any((path / name).is_file() for name in _MARKS):
+        return path
+    runs = sorted(p.name for p in path.iterdir() if p.is_dir() and (p / "campaign.json").is_file())
+    remedy = f"it holds runs: give one of {', '.join(runs)}" if runs else "see var/campaigns/"
+    raise UsageError("no evidence bundle here", where=str(path), remedy=remedy)
+
+
+def judged_bundle(path: Path) -> Judged:
+    """The bundle with its recomputed verdict; whatever a stranger put into it is one line.
+
+    Raises CannotMeasure or UsageError.
+    """
+    from kvgate.adjudicate import adjudicate
+
+    require_bundle(path)
+    try:
+        return adjudicate(path)
+    except (KvgateError, OSError):
+        raise
+    except Exception as error:
+        # Evidence comes from strangers: what no rule foresaw is still only unusable evidence.
+        raise CannotMeasure(
+            f"the evidence cannot be judged: {type(error).__name__}: {str(error)[:200]}",
+            where=str(path),
+            remedy="kvgate verify lists what was changed",
+        ) from error
+
+
+def stored_verdict(judged: Judged) -> str:
+    """Whether the stored verdict is the recomputed one: "identical", "differs" or "absent"."""
+    path = judged.bundle.root / "verdict.json"
+    if not path.is_file():
+        return "absent"
+    return "identical" if path.read_bytes() == judged.verdict_json else "differs"
+
+
+def judge_command(
+    bundle: BundlePath,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the bytes of verdict.json only.")
+    ] = False,
+) -> None:
+    """Recompute the verdict from the bundle alone.
+
+    Exit code 0 PASS, 1 FAIL, 10 INCONCLUSIVE, 11 INVALID. A bundle that is not sealed, or whose
+    stored verdict differs, never ends with 0.
+    """
+    judged = judged_bundle(bundle)
+    verdict, stored = judged.verdict, stored_verdict(judged)
+    same = {
+        "identical": "the stored verdict is byte-identical",
+        "differs": "the stored verdict DIFFERS from the recomputed one",
+        "absent": "no verdict is stored",
+    }[stored]
+    sealed = judged.bundle.state == "sealed" and judged.bundle.partial_reason is None
+    if json_output:
+        document(verdict)
+        note(same)
+    else:
+        mark = "  [REHEARSAL: simulated, never acceptance evidence]" * verdict.rehearsal
+        say(f"G{verdict.gate}  {verdict.verdict}  {verdict.decision or 'no decision'}{mark}")
+        say(f"    {verdict.reason}; {verdict.decision_reason}")
+        for clause in verdict.clauses:
+            say(f"    {clause.clause}  {clause.verdict}  {clause.reason}")
+        say(f"{same} (judged by kvgate {judged.campaign.kvgate_version} when it was measured)")
+    if not sealed:
+        why = judged.bundle.partial_reason or f"its state is {judged.bundle.state}"
+        note(f"{bundle}: the bundle is not a whole sealed one ({why}): it counts for nothing")
+    code = verdict.exit_code
+    if stored == "differs" or (code == EXIT_PASS and (not sealed or stored == "absent")):
+        code = EXIT_INVALID
+    raise typer.Exit(code)
+
+
+def verify_command(
+    bundle: BundlePath,
+    allowed_signers: Annotated[
+        Path | None,
+        typer.Option(help="OpenSSH allowed-signers file: every signature must be by one of them."),
+    ] = None,
+    expect: Annotated[
+        str | None, typer.Option(help="SHA-256 that the manifest must have, from elsewhere.")
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Compare a bundle with its seal: digests, chain, signatures, recomputed verdict.
+
+    Every problem is one line. Exit code 0 where there is none, else 11.
+    """
+    from kvgate.evidence.verify import verify
+
+    require_bundle(bundle)
+    problems = [str(p) for p in verify(bundle, expected_manifest_sha256=expect)]
+    signatures, bad = _signatures(bundle, allowed_signers)
+    problems += bad
+    summary = ""
+    try:
+        judged = judged_bundle(bundle)
+    except KvgateError as fault:
+        problems.append(f"verdict.json: not recomputed: {fault}")
+    else:
+        stored = stored_verdict(judged)
+        if stored != "identical":
+            problems.append(f"verdict.json: {stored}: the evidence gives {judged.verdict.verdict}")
+        if judged.bundle.partial_reason is not None:
+            problems.append(f"bundle: partial: {judged.bundle.partial_reason}")
+        manifest = judged.bundle.manifest
+        summary = (
+            f"{0 if manifest is None else len(manifest.files)} files, "
+            f"manifest {judged.bundle.manifest_sha256}, "
+            f"G{judged.verdict.gate} {judged.verdict.verdict} recomputed"
+        )
+    if json_output:
+        document({"bundle": bundle, "intact": not problems, "problems": problems,
+                  "signatures": signatures})  # fmt: skip
+    else:
+        for problem in problems:
+            say(problem)
+        for signature in signatures:
+            say(f"signature of {signature['party']}: {signature['status']}")
+        say(f"{bundle}: {f'{len(problems)} problems' if problems else f'intact: {summary}'}")
+    raise typer.Exit(EXIT_INVALID if problems else EXIT_PASS)
+
+
+def _signatures(bundle: Path, allowed: Path | None) -> tuple[list[dict[str, str]], list[str]]:
+    """The signatures that are there, and what is wrong with them."""
+    from kvgate.evidence.signatures import signature_states
+
+    if allowed is not None and not allowed.is_file():
+        raise UsageError("no allowed-signers file", where=str(allowed))
+    if not (bundle / "manifest.json").is_file():
+        return [], []  # verify has said so
+    if allowed is None and not (bundle / "signatures").is_dir():
+        return [], []
+    try:
+        states = signature_states(bundle, (), allowed)
+    except CannotMeasure as fault:
+        return [], [f"signatures: not checked: {fault}"]
+    shown = [{"party": s.party, "status": s.status, "detail": s.detail} for s in states]
+    bad = [
+        f"signatures/{s.party}.sig: {s.status}: {s.detail}"
+        for s in states
+        if s.status == "invalid" or (allowed is not None and s.status != "valid")
+    ]
+    if allowed is not None and not states:
+        bad.append("signatures: unsigned: nobody has signed this bundle")
+    return shown, bad
+
+
+def report_command(
+    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE...", help="Gate runs.")],
+    lang: Annotated[Lang, typer.Option(help="Language.")] = Lang.BOTH,
+    format_: Annotated[
+        list[Format] | None, typer.Option("--format", help="May be given several times.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder (default: reports/ beside the bundles).")
+    ] = None,
+) -> None:
+    """Render the report of one or more gate runs: PDF, HTML, JUnit, CSV of the blocks.
+
+    PDF and HTML hold all the bundles in one document; JUnit and CSV are one file per bundle.
+    """
+    from kvgate.conduct.workspace import Workspace
+    from kvgate.evidence.verify import verify
+    from kvgate.report import blocks_csv, render_html, render_junit, render_pdf
+    from kvgate.report.publish import report_input
+
+    all_judged = [judged_bundle(path) for path in bundles]
+    for path, judged in zip(bundles, all_judged, strict=True):
+        if judged.bundle.manifest is None:
+            note(f"{path}: not sealed: the report is of a run that counts for nothing")
+        elif problems := verify(path):
+            raise CannotMeasure(
+                f"the bundle is not what was sealed: {problems[0]}",
+                where=str(path),
+                remedy=f"kvgate verify {path} lists every difference",
+            )
+        elif stored_verdict(judged) != "identical":
+            note(f"{path}: this version judges otherwise than the stored verdict says")
+    folder = out or bundles[0].resolve().parent / "reports"
+    folder.mkdir(parents=True, exist_ok=True)
+    items = [report_input(j, Workspace(j.bundle.root.resolve().parent).history())
+             for j in all_judged]  # fmt: skip
+    name = "+".join(path.resolve().name for path in bundles)
+    languages = ("en", "zh") if lang is Lang.BOTH else (lang.value,)
+    for form in dict.fromkeys(format_ or [Format.PDF]):
+        if form is Format.PDF:
+            for code in languages:
+                say(str(render_pdf(items, code, folder / f"{name}.{code}.pdf")))
+        elif form is Format.HTML:
+            for code in languages:
+                say(str(render_html(items, code, folder / f"{name}.{code}.html")))
+        else:
+            for path, judged in zip(bundles, all_judged, strict=True):
+                junit = form is Format.JUNIT
+                file = folder / f"{path.resolve().name}{'.junit.xml' if junit else '.csv'}"
+                file.write_bytes(
+                    render_junit(judged.verdict) if junit else blocks_csv(judged.analysis)
+                )
+                say(str(file))

@@ -1,0 +1,343 @@
+"""What a contract's rule would decide, and what it would cost, before anything is measured. Pure.
+
+Turns the comparing clauses of a gate into models for `kvgate.analyse.characteristic`. Clauses are
+simulated together. TTFT p50 and throughput of one cell are one piece of evidence in a closed loop
+and share their noise; all others are taken as independent, which makes passing them all hardest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from scipy import stats
+
+from kvgate.analyse.characteristic import (
+    Characteristic,
+    ClauseModel,
+    CurvePoint,
+    clause_curve,
+    simulate_gate,
+)
+from kvgate.analyse.sequential import LookPlan
+from kvgate.contract import CompareClause, Contract, PairPlan
+from kvgate.criterion import Effect, benefit
+from kvgate.errors import UsageError
+
+CAMPAIGNS: Final = 10_000
+SEED: Final = 20_250_301
+GRID_POINTS: Final = 24
+ONE_PIECE_OF_EVIDENCE: Final = frozenset({("ttft", "p50"), ("throughput", "steady")})
+
+SpreadOf = Callable[[CompareClause, int], float]
+"""Spread (sd) of one pair's log ratio for a clause at a level."""
+
+
+def comparing(contract: Contract, gate: int) -> tuple[CompareClause, ...]:
+    """The clauses of a gate that compare two arms."""
+    return tuple(
+        c
+        for c in contract.gate(gate).clause
+        if isinstance(c, CompareClause) and c.effect is not Effect.SAME
+    )
+
+
+def noise_floors(contract: Contract, gate: int) -> tuple[CompareClause, ...]:
+    """The clauses of a gate that compare an arm with itself."""
+    return tuple(
+        c
+        for c in contract.gate(gate).clause
+        if isinstance(c, CompareClause) and c.effect is Effect.SAME
+    )
+
+
+def benefit_of(effect: Effect, fraction: float) -> float:
+    """A true effect, as the fraction that the clause speaks of, on the benefit scale."""
+    try:
+        return benefit(effect, fraction, 0.0).threshold
+    except ValueError as error:
+        raise UsageError(
+            f"{fraction:g} is no true effect", remedy="give a fraction: 0.26 for 26 %"
+        ) from error
+
+
+def designed(clause: CompareClause) -> float:
+    """The effect that the producer's risk speaks of; for "rises at most" no rise at all."""
+    return 0.0 if clause.design_effect is None else clause.design_effect
+
+
+def clause_model(
+    clause: CompareClause, looks: LookPlan, spread: SpreadOf, truth: Sequence[float]
+) -> ClauseModel:
+    """The clause with ``truth`` (one fraction per level) as the appliance's true effects."""
+    bounds = benefit(clause.effect, clause.threshold, clause.indifference or 0.0)
+    own = "" if (clause.metric, clause.statistic) in ONE_PIECE_OF_EVIDENCE else f" of {clause.id}"
+    return ClauseModel(
+        name=clause.id,
+        levels=tuple(f"{clause.workload}@{level}{own}" for level in clause.levels),
+        effects_log=tuple(benefit_of(clause.effect, t) for t in truth),
+        pair_sd=tuple(spread(clause, level) for level in clause.levels),
+        threshold=bounds.threshold,
+        pass_bound=bounds.pass_bound,
+        plan=looks,
+        require_estimate=clause.estimate_must_reach,
+    )
+
+
+def grid(clause: CompareClause) -> tuple[float, ...]:
+    """True effects to try: whole percents from well below the zone to beyond the design effect."""
+    low, high = _ends(clause)
+    step = max(1, math.ceil((high - low) / GRID_POINTS))
+    first = low + (round(100 * clause.threshold) - low) % step
+    return tuple(p / 100 for p in range(first, high + 1, step))
+
+
+def _ends(clause: CompareClause) -> tuple[int, int]:
+    zone = clause.indifference or 0.0
+    if clause.effect is Effect.RISE:
+        return 0, round(100 * (clause.threshold + 2 * zone))
+    low = max(0.0, clause.threshold - 2 * zone)
+    return round(100 * low), round(100 * (designed(clause) + 0.02))
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """What the steps of a campaign cost, in seconds of the platform's time.
+
+    ``request_s`` is the engine's time for one request in a full closed loop: level / throughput.
+    """
+
+    start_s: float
+    prime_s: float
+    request_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Hours of a gate: ``fixed_h`` once (priming, reference session), ``pair_h`` for each pair.
+
+    ``blockwise_pair_h`` is what a pair would take if every block started the engine anew.
+    """
+
+    fixed_h: float
+    pair_h: float
+    blockwise_pair_h: float
+
+    def hours(self, pairs: float) -> float:
+        return self.fixed_h + self.pair_h * pairs
+
+
+def cost(contract: Contract, gate: int, durations: Durations) -> Cost:
+    """From the plan's cells: every session starts the engine once and measures every cell once.
+
+    A pool of prompts is primed once in every arm that has a store.
+    """
+    plan = _pairs(contract, gate)
+    cells = [(cells.workload, level) for cells in plan.cells for level in cells.levels]
+    reference = [(c.workload, level) for c in plan.reference_cells for level in c.levels]
+
+    def measured_s(chosen: Sequence[tuple[str, int]]) -> float:
+        counts = [contract.workloads[w].requests_per_level * level for w, level in chosen]
+        return durations.request_s * sum(counts)
+
+    blocks_s = measured_s(cells)
+    stores = {contract.arms[a].store for a in plan.compare} - {"none"}
+    primed = 0
+    for workload, level in dict.fromkeys(cells):
+        terms = contract.workloads[workload]
+        pools = {"cold_restore": plan.pools, "probe": 1}.get(terms.kind, 0)
+        primed += pools * terms.requests_per_level * level
+    fixed_s = len(stores) * (durations.start_s + primed * durations.prime_s)
+    if plan.reference_arm is not None:
+        fixed_s += durations.start_s + measured_s(reference)
+    return Cost(
+        fixed_s / 3600,
+        2 * (durations.start_s + blocks_s) / 3600,
+        2 * (len(cells) * durations.start_s + blocks_s) / 3600,
+    )
+
+
+def _pairs(contract: Contract, gate: int) -> PairPlan:
+    plan = contract.gate(gate).pairs
+    if plan is None:
+        raise UsageError(f"gate {gate} of {contract.id} measures no pairs", remedy="add its plan")
+    return plan
+
+
+@dataclass(frozen=True, slots=True)
+class ClausePlan:
+    """One clause alone: its curve over true effects (same order as ``effects``) and its design."""
+
+    clause: CompareClause
+    effects: tuple[float, ...]
+    curve: tuple[CurvePoint, ...]
+    at_zone: Characteristic
+    at_design: Characteristic
+    at_truth: Characteristic | None
+    spreads: tuple[float, ...]
+
+    def at(self, effect: float) -> Characteristic | None:
+        """The curve's point at a true effect, None where the grid has none."""
+        found = (p for e, p in zip(self.effects, self.curve, strict=True) if abs(e - effect) < 1e-9)
+        point = next(found, None)
+        return None if point is None else point.characteristic
+
+
+@dataclass(frozen=True, slots=True)
+class GatePlan:
+    """A gate as a whole: ``at_design`` with every clause at its design effect, ``at_truth`` with
+    the effects that the caller named (None where none were)."""
+
+    gate: int
+    pairs: PairPlan
+    clauses: tuple[ClausePlan, ...]
+    at_design: Characteristic
+    at_truth: Characteristic | None
+    wanted: float
+    cost: Cost
+    window_days: int
+
+    @property
+    def accepted(self) -> bool:
+        """Whether an appliance at the design effects passes as often as the contract promises."""
+        return self.at_design.p_pass >= self.wanted
+
+
+def plan_gate(
+    contract: Contract,
+    gate: int,
+    looks: LookPlan,
+    spread: SpreadOf,
+    durations: Durations,
+    *,
+    truth: Mapping[str, Sequence[float]] | None = None,
+    campaigns: int = CAMPAIGNS,
+    seed: int = SEED,
+) -> GatePlan | None:
+    """The operating characteristic of a gate under ``looks``; None where it compares no arms.
+
+    ``truth`` names true effects by clause id, one per level or one for all; clauses that it does
+    not name are at their design effect. Granted retests are part of every probability.
+    Raises UsageError for an unknown clause or a wrong number of effects.
+    """
+    clauses = comparing(contract, gate)
+    if not clauses:
+        return None
+    named = _truths(clauses, truth or {})
+    retests = contract.gate(gate).retests
+
+    def model(clause: CompareClause, effects: Sequence[float]) -> ClauseModel:
+        return clause_model(clause, looks, spread, effects)
+
+    def together(
+        effects: Mapping[str, Sequence[float]],
+    ) -> tuple[Characteristic, dict[str, Characteristic]]:
+        found = simulate_gate(
+            [model(c, effects.get(c.id) or _everywhere(c, designed(c))) for c in clauses],
+            campaigns=campaigns,
+            seed=seed,
+        )
+        alone = {name: c.with_retests(retests) for name, c in found.clauses}
+        return found.gate.with_retests(retests), alone
+
+    at_design, design_alone = together({})
+    at_truth, truth_alone = together(named) if named else (None, {})
+    planned = []
+    for clause in clauses:
+        effects = grid(clause)
+        zone = _zone_edge(clause)
+        curve = clause_curve(
+            model(clause, _everywhere(clause, designed(clause))),
+            [benefit_of(clause.effect, e) for e in (*effects, zone)],
+            campaigns=campaigns,
+            seed=seed,
+        )
+        points = [CurvePoint(p.effect_log, p.characteristic.with_retests(retests)) for p in curve]
+        planned.append(
+            ClausePlan(
+                clause,
+                effects,
+                tuple(points[:-1]),
+                points[-1].characteristic,
+                design_alone[clause.id],
+                truth_alone.get(clause.id),
+                tuple(spread(clause, level) for level in clause.levels),
+            )
+        )
+    terms = contract.gate(gate)
+    earlier = [contract.gate(n).deadline_day for n in contract.gates if n < gate]
+    return GatePlan(
+        gate,
+        _pairs(contract, gate),
+        tuple(planned),
+        at_design,
+        at_truth,
+        1.0 - contract.risk.producer,
+        cost(contract, gate, durations),
+        terms.deadline_day - max(earlier, default=0),
+    )
+
+
+def _zone_edge(clause: CompareClause) -> float:
+    zone = clause.indifference or 0.0
+    return clause.threshold + (zone if clause.effect is Effect.RISE else -zone)
+
+
+def _everywhere(clause: CompareClause, effect: float) -> tuple[float, ...]:
+    return (effect,) * len(clause.levels)
+
+
+def _truths(
+    clauses: Sequence[CompareClause], truth: Mapping[str, Sequence[float]]
+) -> dict[str, tuple[float, ...]]:
+    named: dict[str, tuple[float, ...]] = {}
+    for clause in clauses:
+        effects = tuple(truth.get(clause.id, ()))
+        if len(effects) == 1:
+            effects *= len(clause.levels)
+        if effects and len(effects) != len(clause.levels):
+            raise UsageError(
+                f"{clause.id} has {len(clause.levels)} levels, {len(effects)} true effects given",
+                where="--truth",
+                remedy="give one for all levels or one per level",
+            )
+        if effects:
+            named[clause.id] = effects
+    return named
+
+
+@dataclass(frozen=True, slots=True)
+class FloorPlan:
+    """How often an arm that equals itself would be found so, with ``pairs`` pairs."""
+
+    clause: CompareClause
+    pairs: int
+    spread: float
+    p_pass: float
+
+
+def plan_floor(
+    clause: CompareClause,
+    pairs: int,
+    spread: SpreadOf,
+    *,
+    campaigns: int = CAMPAIGNS,
+    seed: int = SEED,
+) -> FloorPlan:
+    """Probability that the 95 % t interval of every level lies inside the clause's zone."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    inside = np.ones(campaigns, dtype=np.bool_)
+    quantile = float(stats.t.ppf(0.975, pairs - 1))
+    for level in clause.levels:
+        sd = spread(clause, level)
+        mean = rng.normal(0.0, sd / math.sqrt(pairs), campaigns)
+        seen = sd * np.sqrt(rng.chisquare(pairs - 1, campaigns) / (pairs - 1))
+        half = quantile * seen / math.sqrt(pairs)
+        inside &= (mean - half >= math.log1p(-clause.threshold)) & (
+            mean + half <= math.log1p(clause.threshold)
+        )
+    widest = max(spread(clause, level) for level in clause.levels)
+    return FloorPlan(clause, pairs, widest, float(inside.mean()))
