@@ -36,3 +36,8 @@ def test_answers_equal_the_recomputed_answers(verdict: ClauseVerdict) -> None:
 @clause("G3.6")
 def test_no_request_fails_that_the_reference_serves(verdict: ClauseVerdict) -> None:
     assert verdict.accepted, verdict.reason
+
+
+@clause("G3.7")
+def test_time_to_first_token_of_the_longest_prompt_falls(verdict: ClauseVerdict) -> None:
+    assert verdict.accepted, verdict.reason

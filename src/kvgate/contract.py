@@ -158,6 +158,7 @@ class PairPlan(Frozen):
     noise_sd_floor: Annotated[float, Field(ge=0, le=1, exclude_if=_is_zero)] = 0.0
     reference_arm: Name | None = None
     reference_cells: tuple[CellPlan, ...] = ()
+    warmup: tuple[CellPlan, ...] = ()
 
     @model_validator(mode="after")
     def _ordered(self) -> PairPlan:
@@ -378,7 +379,7 @@ def _inconsistencies(contract: Contract) -> Iterator[tuple[str, str]]:
 
 
 def _cell_plans(terms: GateTerms) -> tuple[CellPlan, ...]:
-    return () if terms.pairs is None else terms.pairs.cells + terms.pairs.reference_cells
+    return () if terms.pairs is None else terms.pairs.cells + terms.pairs.reference_cells + terms.pairs.warmup
 
 
 def _clause_inconsistencies(

@@ -123,6 +123,11 @@ class PromptRange:
     count: int
 
 
+def warmup_prompts(gate: int, run: int, number: int, cell: Cell) -> PromptRange:
+    """Prompts of a session's warm-up: one a stream, seen by nobody before or after."""
+    return PromptRange(f"g{gate}/warmup/{run}/{number}/{cell.label}", 0, cell.level)
+
+
 def prompts_of(contract: Contract, gate: int, session: Session, cell: Cell) -> PromptRange:
     """The prompts of one block.
 

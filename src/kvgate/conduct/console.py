@@ -125,7 +125,8 @@ def _lines(gate: int, outcome: Outcome) -> Iterator[str]:
     verdict = outcome.judged.verdict
     decision = verdict.decision or "no decision"
     mark = "  [REHEARSAL: simulated appliance, never acceptance evidence]" * verdict.rehearsal
-    yield f"G{gate}  {verdict.verdict}  {decision}  {verdict.reason}; {verdict.decision_reason}{mark}"
+    why = f"{verdict.reason}; {verdict.decision_reason}"
+    yield f"G{gate}  {verdict.verdict}  {decision}  {why}{mark}"
     for clause in verdict.clauses:
         if clause.verdict is not Verdict.PASS:
             yield f"      {clause.clause} {clause.verdict}: {clause.reason}"

@@ -181,14 +181,18 @@ def _measure(order: Order, gate: int, run: int, journal: Journal, progress: Prog
             measure_soak(bench, arms, terms.soak)
         else:
             progress.gate(gate, terms.title.en, 3)
-            progress.doing("bringing up the appliance arm to ask it what it is")
-            running = arms.start("appliance")
+            environment: dict[str, Any] = {}
+            device = None
+            if any(c.metric.startswith("device_") for c in terms.clause):
+                progress.doing("bringing up the appliance arm to ask it what it is")
+                running = arms.start("appliance")
+                environment["appliance"] = dict(running.info)
+                device = running.info.get("device")
             progress.step()
-            device = running.info.get("device")
             _facts(bench, arms, device if isinstance(device, Mapping) else None)
             journal.write_json(
                 "plan.json",
-                {"gate": gate, "sessions": [], "environment": {"appliance": dict(running.info)}},
+                {"gate": gate, "sessions": [], "environment": environment},
             )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from kvgate.analyse.counters import value
 from kvgate.conduct.block import CLIENT_GRACE_S, Bench, block_job
-from kvgate.contract import PairPlan, Workload
+from kvgate.contract import CellPlan, Workload
 from kvgate.drive.arms import Arms
 from kvgate.errors import CannotMeasure
 from kvgate.load.job import Progress as Counts
@@ -22,12 +22,14 @@ POLL_S = 0.2
 RESTORED_KINDS = frozenset({"cold_restore", "probe"})
 
 
-def pools_of(bench: Bench, plan: PairPlan) -> Iterator[tuple[Cell, PromptRange]]:
-    """Every pool of prompts that some block of the plan will restore, each once."""
+def pools_of(
+    bench: Bench, cells: tuple[CellPlan, ...], pools: int
+) -> Iterator[tuple[Cell, PromptRange]]:
+    """Every pool of prompts that some block of ``cells`` will restore, each once."""
     seen: set[PromptRange] = set()
-    for pool in range(plan.pools):
-        session = Session(plan.compare[1], "test", pool, 0, pool, ())
-        for cell in dict.fromkeys(cells_of(plan.cells)):
+    for pool in range(pools):
+        session = Session("", "test", pool, 0, pool, ())
+        for cell in dict.fromkeys(cells_of(cells)):
             if bench.contract.workloads[cell.workload].kind not in RESTORED_KINDS:
                 continue
             prompts = prompts_of(bench.contract, bench.gate, session, cell)
@@ -46,25 +48,33 @@ def prime(bench: Bench, arms: Arms, arm: str, pools: tuple[tuple[Cell, PromptRan
     for number, (cell, prompts) in enumerate(pools, start=1):
         bench.progress.doing(f"priming {arm}: {cell.label} ({number} of {len(pools)})")
         workload = _prompt_only(bench, cell)
-        job = block_job(bench, workload, prompts, PRIME_CONCURRENCY, "prime")
-        result = run_load(
-            job,
-            bench.work_dir / "prime",
-            on_progress=partial(_tell, bench, prompts.count),
-            deadline_s=job.block_deadline_s + CLIENT_GRACE_S,
-        )
-        failed = None if result.report is None else result.report.requests_failed
-        if not result.complete or failed != 0:
-            raise CannotMeasure(
-                f"priming {cell.label} in the {arm} arm failed: {failed} requests, {result.state}",
-                where=bench.inventory.engine_url,
-                remedy="see the engine's log in the campaign's run folder",
-            )
+        send(bench, workload, prompts, PRIME_CONCURRENCY, f"priming {cell.label} in {arm}")
         tokens += prompts.count * workload.prompt_tokens
         bench.progress.step()
     if running.store is not None:
         _wait_for_store(bench, running.store, tokens)
     return tokens
+
+
+def send(bench: Bench, workload: Workload, prompts: PromptRange, level: int, what: str) -> None:
+    """Send prompts that are not measured; every one must be answered.
+
+    Raises CannotMeasure naming ``what`` otherwise.
+    """
+    job = block_job(bench, workload, prompts, level, "prime")
+    result = run_load(
+        job,
+        bench.work_dir / "prime",
+        on_progress=partial(_tell, bench, prompts.count),
+        deadline_s=job.block_deadline_s + CLIENT_GRACE_S,
+    )
+    failed = None if result.report is None else result.report.requests_failed
+    if not result.complete or failed != 0:
+        raise CannotMeasure(
+            f"{what} failed: {failed} requests, {result.state}",
+            where=bench.inventory.engine_url,
+            remedy="see the engine's log in the campaign's run folder",
+        )
 
 
 def _tell(bench: Bench, total: int, counts: Counts) -> None:

@@ -9,12 +9,21 @@ from typing import Any
 
 from kvgate.adjudicate import Judged
 from kvgate.conduct.block import Bench, Place, measure_block
-from kvgate.conduct.prime import pools_of, prime
+from kvgate.conduct.prime import pools_of, prime, send
 from kvgate.contract import CompareClause, PairPlan
 from kvgate.criterion import Effect
 from kvgate.decide.judge import all_pairs
 from kvgate.drive.arms import Arms
-from kvgate.plan import Session, pair_order, reference_session, seed_of
+from kvgate.plan import (
+    Cell,
+    PromptRange,
+    Session,
+    cells_of,
+    pair_order,
+    reference_session,
+    seed_of,
+    warmup_prompts,
+)
 from kvgate.verdict import Verdict
 
 
@@ -40,32 +49,46 @@ class Sessions:
         blocks = 0 if reference is None else len(reference.cells)
         one = len(pair_order(self._bench.contract, self._bench.gate, self._plan, 0, self._run)
                   .sessions[0].cells)  # fmt: skip
-        pools = len(tuple(pools_of(self._bench, self._plan)))
-        return blocks + 2 * one * self._expected_pairs() + pools * len(self._primed_arms())
+        primed = sum(len(pools) for pools in self._to_prime().values())
+        return blocks + 2 * one * self._plan.min_pairs + primed
 
-    def _expected_pairs(self) -> int:
-        return self._plan.min_pairs
-
-    def _primed_arms(self) -> tuple[str, ...]:
-        arms = self._bench.contract.arms
-        return tuple(dict.fromkeys(a for a in self._plan.compare if arms[a].store != "none"))
+    def _to_prime(self) -> dict[str, tuple[tuple[Cell, PromptRange], ...]]:
+        """What each arm with a store has to be primed with; the reference session restores too."""
+        plan, arms = self._plan, self._bench.contract.arms
+        wanted = dict.fromkeys(plan.compare, (plan.cells, plan.pools))
+        if plan.reference_arm is not None and plan.reference_arm not in wanted:
+            wanted[plan.reference_arm] = (plan.reference_cells, 1)
+        return {
+            arm: tuple(pools_of(self._bench, cells, pools))
+            for arm, (cells, pools) in wanted.items()
+            if arms[arm].store != "none"
+        }
 
     def measure(self) -> None:
         """Prime, measure the reference session, then pairs."""
-        pools = tuple(pools_of(self._bench, self._plan))
-        for arm in self._primed_arms():
+        for arm, pools in self._to_prime().items():
             store = self._bench.contract.arms[arm].store
             self._primed[store] = prime(self._bench, self._arms, arm, pools)
         reference = reference_session(self._bench.contract, self._bench.gate)
         if reference is not None:
             self._session(reference, "reference")
-        limit = self._plan.planned_pairs + self._plan.spare_pairs
-        for pair in range(min(limit, self._plan.max_pairs + self._plan.spare_pairs)):
+        for pair in range(self._plan.planned_pairs + self._plan.spare_pairs):
             order = pair_order(self._bench.contract, self._bench.gate, self._plan, pair, self._run)
             for session in order.sessions:
                 self._session(session, f"pair {pair + 1}")
             if pair + 1 >= self._plan.min_pairs and self._enough(self._judge_now(), pair + 1):
                 return
+
+    def _warm_up(self, number: int, arm: str, title: str) -> None:
+        """Requests that nobody measures, so that the first block does not pay for a cold start."""
+        bench = self._bench
+        for cell in cells_of(self._plan.warmup):
+            bench.progress.doing(f"{title}: warming up the {arm} arm, {cell.label}")
+            prompts = warmup_prompts(bench.gate, self._run, number, cell)
+            workload = bench.contract.workloads[cell.workload]
+            send(bench, workload, prompts, cell.level, f"the warm-up of the {arm} arm")
+        if self._plan.warmup:
+            self._arms.reset_engine_cache()
 
     def _session(self, session: Session, title: str) -> None:
         """One arm brought up, all its cells measured; a dead engine ends the session early."""
@@ -73,8 +96,9 @@ class Sessions:
         bench.progress.doing(f"{title}: starting the {session.arm} arm")
         arm = self._arms.start(session.arm)
         self._environment[session.arm] = dict(arm.info)
-        self._sessions.append({**asdict(session), "number": number})
+        self._sessions.append({**asdict(session), "number": number, "cold": dict(arm.cold)})
         self._write_plan()
+        self._warm_up(number, session.arm, title)
         primed = self._primed.get(arm.store or "", 0)
         last_kind = ""
         for cell in session.cells:

@@ -21,11 +21,13 @@ HTTP_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RunningArm:
-    """An arm that is up: what the role says is running, and the processes whose I/O counts."""
+    """An arm that is up: what the role says is running, its proof that all is cold (where it gives
+    one), and the processes whose reads count as reads of the store."""
 
     arm: str
     store: str | None
     info: Mapping[str, Any]
+    cold: Mapping[str, Any]
     store_pids: tuple[int, ...]
 
 
@@ -60,8 +62,13 @@ class Arms:
         play = self._run("arm", self._variables(arm, priming=priming))
         info = self._published(play, "kvgate_engine_info")
         pids = info.get("store_pids") or ()
+        said = play.published.get(self._inventory.group("engines")[0], {})
         return RunningArm(
-            arm, None if store == "none" else store, info, tuple(int(pid) for pid in pids)
+            arm,
+            None if store == "none" else store,
+            info,
+            said.get("kvgate_cold_report") or {},
+            tuple(int(pid) for pid in pids),
         )
 
     def stop(self, *, stores: bool) -> None:

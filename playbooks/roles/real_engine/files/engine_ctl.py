@@ -273,6 +273,7 @@ def info(run_dir: Path) -> dict[str, object]:
     for name in settings.servers:
         record = recorded(run_dir, name)
         servers[name] = None if record is None else describe(record)
+    stored = recorded(run_dir, STORE) if settings.has_store else None
     return {
         "action": "info",
         "simulated": False,
@@ -282,6 +283,8 @@ def info(run_dir: Path) -> dict[str, object]:
         "engine_metrics_url": f"{settings.engine_url}/metrics",
         "store_url": settings.store_url if settings.has_store else None,
         "store_metrics_url": f"{settings.store_url}/metrics" if settings.has_store else None,
+        # Whose reads count as reads of the tier.
+        "store_pids": [] if stored is None else [stored.program.pid],
         "store_dir": str(settings.store_dir) if settings.has_store else None,
         "engine_health": http_status(f"{settings.engine_url}/health"),
         "store": state_or_none(settings.store_url) if settings.has_store else None,
