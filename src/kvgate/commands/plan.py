@@ -1,0 +1,370 @@
+"""plan: what a contract's own rule would decide, before anybody signs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kvgate.commands.shown import document, say, table
+from kvgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvgate.analyse.characteristic import Characteristic
+    from kvgate.commands.spread import Spreads
+    from kvgate.contract import Contract
+    from kvgate.planning import ClausePlan, Durations, FloorPlan, GatePlan
+
+BAR = 20
+
+
+def plan_command(
+    contract: Annotated[Path, typer.Option(metavar="FILE", help="The contract's TOML file.")],
+    from_g2: Annotated[
+        Path | None, typer.Option(metavar="BUNDLE", help="Measure the noise in this run of G2.")
+    ] = None,
+    pair_sd: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[METRIC.STATISTIC=]SD",
+            help="Spread of one pair's log ratio, such as 0.058 or ttft.p99=0.12.",
+        ),
+    ] = None,
+    truth: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CLAUSE=X[,X...]",
+            help="True effects to try, one for all levels or one each: G3.1=0.26,0.32,0.26.",
+        ),
+    ] = None,
+    start_minutes: Annotated[
+        float, typer.Option(min=0, help="Minutes of one engine start.")
+    ] = 13.0,
+    prime_seconds: Annotated[
+        float, typer.Option(min=0, help="Seconds to prime one prompt.")
+    ] = 16.0,
+    request_seconds: Annotated[
+        float, typer.Option(min=0, help="Seconds per request of a block: level / throughput.")
+    ] = 1.15,
+    json_output: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Print the operating characteristic of every comparing clause and gate.
+
+    Refuses, with exit code 2, a contract whose gate would accept an appliance at the design effects
+    less often than 1 - producer's risk. Simulated with a fixed seed: the same input gives the same
+    answer. The defaults of the times are those of a 480B engine.
+    """
+    from kvgate.commands.spread import spreads
+    from kvgate.contract import load_contract
+    from kvgate.planning import CAMPAIGNS, SEED, Durations, comparing, noise_floors
+
+    terms = load_contract(contract)
+    gates = [n for n in terms.gates if comparing(terms, n)]
+    clauses = [c for n in gates for c in comparing(terms, n)]
+    floors = [c for n in terms.gates for c in noise_floors(terms, n)]
+    if not clauses:
+        raise UsageError(
+            "no clause compares two arms: there is nothing to plan",
+            where=str(contract),
+            remedy="a limit is either kept or not; the plan is for comparing clauses",
+        )
+    named = truths(truth or (), [c.id for c in clauses])
+    noise = spreads(pair_sd or (), from_g2, [*clauses, *floors])
+    durations = Durations(60 * start_minutes, prime_seconds, request_seconds)
+    plans = [_planned(terms, n, noise, named, durations, upper=False) for n in gates]
+    uppers = [_planned(terms, n, noise, {}, durations, upper=True) for n in gates]
+    floor_plans = _floors(terms, noise)
+    refusals = [_refusal(p) for p in plans if not p.accepted]
+    if json_output:
+        document(
+            {
+                "contract": terms.id,
+                "digest": terms.digest,
+                "spread_source": noise.source,
+                "campaigns": CAMPAIGNS,
+                "seed": SEED,
+                "gates": [
+                    _gate_document(p, u, noise, named) for p, u in zip(plans, uppers, strict=True)
+                ],
+                "noise_floors": [_floor_document(f) for f in floor_plans],
+                "refused": refusals,
+            }
+        )
+    else:
+        say(f"Contract {terms.id}, digest {terms.digest}")
+        say(f"Spread (sd) of one pair's log ratio: {noise.source}")
+        say(f"{CAMPAIGNS:,} simulated campaigns a point, seed {SEED}; normal noise")
+        for plan, upper in zip(plans, uppers, strict=True):
+            _print_gate(terms, plan, upper, noise, named)
+        _print_floors(floor_plans)
+    if refusals:
+        raise UsageError(
+            f"refused: {'; '.join(refusals)}",
+            where=str(contract),
+            remedy="raise max_pairs, widen indifference or design_effect, or quiet the platform",
+        )
+
+
+def truths(given: Sequence[str], known: Sequence[str]) -> dict[str, tuple[float, ...]]:
+    """``--truth`` parsed; raises UsageError for an unknown clause or what is no fraction."""
+    named: dict[str, tuple[float, ...]] = {}
+    for text in given:
+        clause, _, numbers = text.partition("=")
+        try:
+            effects = tuple(float(n) for n in numbers.split(","))
+        except ValueError:
+            effects = ()
+        if not effects or not all(-0.9 <= e <= 9.0 for e in effects):
+            raise UsageError(
+                f"{text!r} names no true effects",
+                where="--truth",
+                remedy="write fractions: G3.1=0.26 or G3.1=0.26,0.32,0.26",
+            )
+        if clause not in known:
+            raise UsageError(
+                f"no comparing clause {clause!r}",
+                where="--truth",
+                remedy=f"known here: {', '.join(known)}",
+            )
+        named[clause] = effects
+    return named
+
+
+def _planned(
+    terms: Contract,
+    gate: int,
+    noise: Spreads,
+    named: dict[str, tuple[float, ...]],
+    durations: Durations,
+    *,
+    upper: bool,
+) -> GatePlan:
+    from kvgate.decide.compare import look_plan
+    from kvgate.planning import comparing, plan_gate
+
+    pairs = terms.gate(gate).pairs
+    if pairs is None:
+        raise UsageError(f"gate {gate} compares arms but plans no pairs", remedy="add its plan")
+    ids = {c.id for c in comparing(terms, gate)}
+    plan = plan_gate(
+        terms,
+        gate,
+        look_plan(terms, gate, pairs),
+        noise.upper if upper else noise.sd,
+        durations,
+        truth={k: v for k, v in named.items() if k in ids},
+    )
+    if plan is None:
+        raise UsageError(f"gate {gate} compares no arms")
+    return plan
+
+
+def _floors(terms: Contract, noise: Spreads) -> list[FloorPlan]:
+    from kvgate.planning import noise_floors, plan_floor
+
+    found = []
+    for gate in terms.gates:
+        pairs = terms.gate(gate).pairs
+        if pairs is not None:
+            found += [
+                plan_floor(c, pairs.planned_pairs, noise.sd) for c in noise_floors(terms, gate)
+            ]
+    return found
+
+
+def _refusal(plan: GatePlan) -> str:
+    return (
+        f"G{plan.gate} would accept an appliance at the design effects in "
+        f"{_of_100(plan.at_design.p_pass)} of 100 campaigns, at least {_of_100(plan.wanted)} wanted"
+    )
+
+
+def _of_100(p: float) -> str:
+    return f"{100 * p:.1f}".removesuffix(".0")
+
+
+def sentence(plan: ClausePlan) -> str:
+    """The plain sentence: one point beyond the threshold, in this clause's own words."""
+    from kvgate.criterion import Effect
+
+    clause = plan.clause
+    points = round(100 * clause.threshold)
+    effect = (points - 1 if clause.effect is Effect.RISE else points + 1) / 100
+    found = plan.at(effect)
+    if found is None:
+        effect, found = plan.effects[-1], plan.curve[-1].characteristic
+    verb = "lowers" if clause.effect is Effect.DROP else "raises"
+    what = {"ttft": "TTFT", "itl": "ITL"}.get(clause.metric, clause.metric)
+    if clause.statistic in {"p50", "p99"}:
+        what += f" {clause.statistic}"
+    return (
+        f"An appliance that truly {verb} {what} by {100 * effect:.0f} % at every level would be "
+        f"accepted by this clause in {_of_100(found.p_pass)} of 100 campaigns."
+    )
+
+
+def _print_gate(
+    terms: Contract,
+    plan: GatePlan,
+    upper: GatePlan,
+    noise: Spreads,
+    named: dict[str, tuple[float, ...]],
+) -> None:
+    pairs, gate = plan.pairs, terms.gate(plan.gate)
+    say()
+    say(f"G{plan.gate} {gate.title.en}")
+    say(
+        f"  looks after each pair from {pairs.min_pairs} to {pairs.max_pairs}; "
+        f"{gate.retests} retests; noise_carry_over {pairs.noise_carry_over:g}, "
+        f"noise_sd_floor {pairs.noise_sd_floor:g}"
+    )
+    if pairs.planned_pairs < pairs.max_pairs:
+        say(f"  one run measures {pairs.planned_pairs} pairs; without a crossing it ends in EXTEND")
+    at = plan.at_design
+    say(
+        f"  An appliance at the design effects of all clauses would be accepted in "
+        f"{_of_100(at.p_pass)} of 100 campaigns (at least {_of_100(plan.wanted)} wanted), failed "
+        f"in {_of_100(at.p_fail)}, undecided in {_of_100(at.p_inconclusive)}."
+    )
+    if upper.at_design.p_pass != at.p_pass:
+        say(
+            f"  If the noise is as large as its 80 % upper bound: accepted in "
+            f"{_of_100(upper.at_design.p_pass)} of 100."
+        )
+    if plan.at_truth is not None:
+        tried = "; ".join(f"{k} {_percents(v)}" for k, v in named.items())
+        say(
+            f"  With the true effects named ({tried}): accepted in "
+            f"{_of_100(plan.at_truth.p_pass)} of 100, failed in {_of_100(plan.at_truth.p_fail)}, "
+            f"undecided in {_of_100(plan.at_truth.p_inconclusive)}."
+        )
+    say(f"  {_calendar(plan)}")
+    for clause in plan.clauses:
+        _print_clause(clause, plan, noise)
+
+
+def _calendar(plan: GatePlan) -> str:
+    cost, at = plan.cost, plan.at_design
+    outcomes = (
+        ("accepted", at.pairs_if_pass),
+        ("failed", at.pairs_if_fail),
+        ("undecided", at.pairs_if_inconclusive),
+    )
+    parts = [f"{n:.1f} pairs, {cost.hours(n):.0f} h if {word}" for word, n in outcomes if n]
+    most = plan.pairs.max_pairs
+    blockwise = cost.fixed_h + cost.blockwise_pair_h * most
+    return (
+        f"At the design effects: {'; '.join(parts)}. At most {most} pairs, "
+        f"{cost.hours(most):.0f} h ({blockwise:.0f} h if every block restarted the engine), "
+        f"of {24 * plan.window_days} h between the deadlines."
+    )
+
+
+def _print_clause(item: ClausePlan, plan: GatePlan, noise: Spreads) -> None:
+    clause = item.clause
+    say()
+    say(f"  {clause.id} {clause.text.en}")
+    spread = [noise.of(clause, level) for level in clause.levels]
+    shown = dict.fromkeys(f"{s.sd:.4g} ({s.origin})" for s in spread)
+    say(f"    spread of a pair: {', '.join(shown)}")
+    say(f"    {sentence(item)}")
+    say(
+        f"    At the edge of indifference: {_of_100(item.at_zone.p_pass)} of 100; at the design "
+        f"effect: {_of_100(item.at_design.p_pass)} of 100."
+    )
+    rows = [("true", "PASS", "FAIL", "open", "pairs", "hours", "PASS")]
+    for effect, point in zip(item.effects, item.curve, strict=True):
+        at = point.characteristic
+        rows.append(
+            (
+                f"{100 * effect:.0f} %",
+                _of_100(at.p_pass),
+                _of_100(at.p_fail),
+                _of_100(at.p_inconclusive),
+                f"{at.mean_pairs:.1f}",
+                f"{plan.cost.hours(at.mean_pairs):.0f}",
+                "#" * round(BAR * at.p_pass),
+            )
+        )
+    table(rows, indent=4)
+
+
+def _print_floors(floors: Sequence[FloorPlan]) -> None:
+    for floor in floors:
+        say()
+        say(
+            f"{floor.clause.id} {floor.clause.text.en}: an arm that equals itself is found so in "
+            f"{_of_100(floor.p_pass)} of 100 runs of {floor.pairs} pairs "
+            f"(spread {floor.spread:.4g})."
+        )
+
+
+def _percents(effects: Sequence[float]) -> str:
+    return " / ".join(f"{100 * e:g} %" for e in effects)
+
+
+def _outcomes(at: Characteristic | None) -> dict[str, Any] | None:
+    if at is None:
+        return None
+    return {
+        "pass": at.p_pass,
+        "fail": at.p_fail,
+        "inconclusive": at.p_inconclusive,
+        "mean_pairs": at.mean_pairs,
+        "pairs_if_pass": at.pairs_if_pass,
+        "pairs_if_fail": at.pairs_if_fail,
+        "pairs_if_inconclusive": at.pairs_if_inconclusive,
+    }
+
+
+def _gate_document(
+    plan: GatePlan, upper: GatePlan, noise: Spreads, named: dict[str, tuple[float, ...]]
+) -> dict[str, Any]:
+    cost, most = plan.cost, plan.pairs.max_pairs
+    return {
+        "gate": plan.gate,
+        "accepted": plan.accepted,
+        "wanted": plan.wanted,
+        "at_design": _outcomes(plan.at_design),
+        "at_design_upper_spread": _outcomes(upper.at_design),
+        "at_truth": _outcomes(plan.at_truth),
+        "truth": named if plan.at_truth is not None else None,
+        "hours": {
+            "fixed": cost.fixed_h,
+            "per_pair": cost.pair_h,
+            "at_most": cost.hours(most),
+            "expected_at_design": cost.hours(plan.at_design.mean_pairs),
+            "at_most_blockwise": cost.fixed_h + cost.blockwise_pair_h * most,
+            "between_deadlines": 24 * plan.window_days,
+        },
+        "clauses": [
+            {
+                "clause": item.clause.id,
+                "sentence": sentence(item),
+                "spreads": [
+                    {"level": level, "sd": s.sd, "origin": s.origin, "pairs": s.pairs}
+                    for level in item.clause.levels
+                    for s in (noise.of(item.clause, level),)
+                ],
+                "at_indifference": _outcomes(item.at_zone),
+                "at_design": _outcomes(item.at_design),
+                "at_truth": _outcomes(item.at_truth),
+                "curve": [
+                    {"effect": effect, **(_outcomes(point.characteristic) or {})}
+                    for effect, point in zip(item.effects, item.curve, strict=True)
+                ],
+            }
+            for item in plan.clauses
+        ],
+    }
+
+
+def _floor_document(floor: FloorPlan) -> dict[str, Any]:
+    return {
+        "clause": floor.clause.id,
+        "pairs": floor.pairs,
+        "spread": floor.spread,
+        "pass": floor.p_pass,
+    }

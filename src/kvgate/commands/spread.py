@@ -1,0 +1,179 @@
+"""Where the spread of a pair comes from: told, measured by G2, or assumed. It is always said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from scipy import stats
+
+from kvgate.analyse.estimate import estimate_effect
+from kvgate.analyse.pairs import CellPairs, cell_pairs, log_ratios
+from kvgate.analyse.results import Analysis
+from kvgate.commands.bundles import judged_bundle
+from kvgate.contract import CompareClause
+from kvgate.errors import CannotMeasure, UsageError
+from kvgate.evidence.verify import verify
+
+ASSUMED_SD: Final = 0.058
+"""Of a pair's log ratio of TTFT p50: the figure of the simulations in docs/statistics.md."""
+
+TAIL_FACTOR: Final = 2.0
+"""A p99 is assumed to be so many times as noisy as a p50 where nobody measured or named it."""
+
+UPPER: Final = 0.80
+"""Confidence of the upper bound that stands beside a measured spread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A spread with its origin: ``pairs`` is None where it was not measured."""
+
+    sd: float
+    origin: str
+    pairs: int | None = None
+
+    @property
+    def upper(self) -> float:
+        """The 80 % upper confidence bound of a measured spread (chi-square); else the spread."""
+        if self.pairs is None:
+            return self.sd
+        low = float(stats.chi2.ppf(1.0 - UPPER, self.pairs - 1))
+        return self.sd * math.sqrt((self.pairs - 1) / low)
+
+
+class Spreads:
+    """The spread of every clause at every level."""
+
+    def __init__(self, source: str, found: Mapping[tuple[str, str, str, int], Spread],
+                 told: Mapping[str, float], default: float | None) -> None:  # fmt: skip
+        self.source = source
+        self._found = found
+        self._told = told
+        self._default = default
+
+    def of(self, clause: CompareClause, level: int) -> Spread:
+        """Raises CannotMeasure where G2 measured nothing like it."""
+        name = f"{clause.metric}.{clause.statistic}"
+        if name in self._told:
+            return Spread(self._told[name], "--pair-sd")
+        if self._default is not None:
+            tail = clause.statistic == "p99"
+            factor = TAIL_FACTOR if tail else 1.0
+            origin = self.source if not tail else f"{self.source}, x {TAIL_FACTOR:g} for a p99"
+            return Spread(self._default * factor, origin)
+        key = (clause.metric, clause.statistic, clause.workload)
+        exact = self._found.get((*key, level))
+        if exact is not None:
+            return exact
+        others = [s for k, s in self._found.items() if k[:3] == key]
+        if not others:
+            raise CannotMeasure(
+                f"G2's pairs say nothing of {name} in {clause.workload}",
+                where=self.source,
+                remedy=f"name it: --pair-sd {name}=SD",
+            )
+        return max(others, key=lambda s: s.sd)
+
+    def sd(self, clause: CompareClause, level: int) -> float:
+        return self.of(clause, level).sd
+
+    def upper(self, clause: CompareClause, level: int) -> float:
+        return self.of(clause, level).upper
+
+
+def spreads(told: Sequence[str], g2: Path | None, clauses: Sequence[CompareClause]) -> Spreads:
+    """From ``--pair-sd`` (``SD`` or ``METRIC.STATISTIC=SD``) and ``--from-g2``; else assumed.
+
+    A named spread wins over a measured one. Raises UsageError for a spread that is none,
+    CannotMeasure for a bundle that is not an intact G2.
+    """
+    default, named = _told(told, clauses)
+    if g2 is not None:
+        if default is not None:
+            raise UsageError(
+                "--pair-sd SD and --from-g2 both say how noisy a pair is",
+                remedy="give one of them, or --pair-sd METRIC.STATISTIC=SD beside --from-g2",
+            )
+        return Spreads(f"the pairs of one arm against itself in {g2}", _measured(g2), named, None)
+    if default is not None:
+        return Spreads("--pair-sd", {}, named, default)
+    return Spreads(
+        "ASSUMED as in docs/statistics.md, not measured: give --from-g2 BUNDLE or --pair-sd",
+        {}, named, ASSUMED_SD,
+    )  # fmt: skip
+
+
+def _told(
+    told: Sequence[str], clauses: Sequence[CompareClause]
+) -> tuple[float | None, dict[str, float]]:
+    known = sorted({f"{c.metric}.{c.statistic}" for c in clauses})
+    default: float | None = None
+    named: dict[str, float] = {}
+    for text in told:
+        name, equals, number = text.rpartition("=")
+        try:
+            sd = float(number)
+        except ValueError:
+            sd = math.nan
+        if not 0.0 < sd < 1.0:
+            raise UsageError(
+                f"{text!r} is no spread of a log ratio",
+                where="--pair-sd",
+                remedy="give a number between 0 and 1, such as 0.058, or ttft.p99=0.12",
+            )
+        if not equals:
+            default = sd
+        elif name in known:
+            named[name] = sd
+        else:
+            raise UsageError(
+                f"no clause compares {name!r}",
+                where="--pair-sd",
+                remedy=f"known here: {', '.join(known) or 'none'}",
+            )
+    return default, named
+
+
+def _measured(path: Path) -> dict[tuple[str, str, str, int], Spread]:
+    judged = judged_bundle(path)
+    problems = verify(path)
+    plan = judged.contract.gate(judged.campaign.gate).pairs
+    if problems:
+        raise CannotMeasure(
+            f"not an intact bundle: {problems[0]}", where=str(path), remedy="give the sealed one"
+        )
+    if plan is None or plan.compare[0] != plan.compare[1]:
+        raise UsageError(
+            "its pairs do not compare an arm with itself",
+            where=str(path),
+            remedy="give a bundle of G2, the noise floor",
+        )
+    found: dict[tuple[str, str, str, int], Spread] = {}
+    for cells in plan.cells:
+        for level in cells.levels:
+            cell = cell_pairs(judged.analysis, cells.workload, level)
+            for metric, statistic in (
+                ("ttft", "p50"), ("ttft", "p99"), ("itl", "p50"), ("itl", "p99"),
+                ("throughput", "steady"),
+            ):  # fmt: skip
+                spread = _spread(cell, judged.analysis, metric, statistic)
+                if spread is not None:
+                    found[(metric, statistic, cells.workload, level)] = spread
+    if not found:
+        raise CannotMeasure(
+            "it holds no two valid pairs of one arm against itself",
+            where=str(path),
+            remedy="run G2 again",
+        )
+    return found
+
+
+def _spread(cell: CellPairs, analysis: Analysis, metric: str, statistic: str) -> Spread | None:
+    estimate = estimate_effect(log_ratios(cell.valid, analysis.samples, metric, statistic))
+    if not estimate.valid or estimate.sd_log is None or estimate.n < 2:
+        return None
+    return Spread(estimate.sd_log, f"{cell.cell}, {estimate.n} pairs", estimate.n)
