@@ -90,7 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = getattr(fault, "format_message", None)
         if told is None:
             raise
-        note(_parser_line(str(told()), getattr(fault, "ctx", None)))
+        message = str(told())
+        if message:  # empty where the help was shown instead
+            note(_parser_line(message, getattr(fault, "ctx", None)))
         return EXIT_USAGE
     return code if isinstance(code, int) else EXIT_PASS
 

@@ -29,7 +29,7 @@ from kvgate.errors import UsageError
 
 CAMPAIGNS: Final = 10_000
 SEED: Final = 20_250_301
-GRID_POINTS: Final = 24
+GRID_POINTS: Final = 40
 ONE_PIECE_OF_EVIDENCE: Final = frozenset({("ttft", "p50"), ("throughput", "steady")})
 
 SpreadOf = Callable[[CompareClause, int], float]
@@ -98,7 +98,7 @@ def grid(clause: CompareClause) -> tuple[float, ...]:
 def _ends(clause: CompareClause) -> tuple[int, int]:
     zone = clause.indifference or 0.0
     if clause.effect is Effect.RISE:
-        return 0, round(100 * (clause.threshold + 2 * zone))
+        return 0, round(100 * (clause.threshold + zone + 0.02))
     low = max(0.0, clause.threshold - 2 * zone)
     return round(100 * low), round(100 * (designed(clause) + 0.02))
 
@@ -189,13 +189,19 @@ class ClausePlan:
 @dataclass(frozen=True, slots=True)
 class GatePlan:
     """A gate as a whole: ``at_design`` with every clause at its design effect, ``at_truth`` with
-    the effects that the caller named (None where none were)."""
+    the effects that the caller named (None where none were).
+
+    ``curve`` is the whole gate over the true effect of its ``leading`` clause, all levels alike;
+    see `implied` for the other clauses.
+    """
 
     gate: int
     pairs: PairPlan
     clauses: tuple[ClausePlan, ...]
     at_design: Characteristic
     at_truth: Characteristic | None
+    leading: CompareClause
+    curve: tuple[tuple[float, Characteristic], ...]
     wanted: float
     cost: Cost
     window_days: int
@@ -267,6 +273,7 @@ def plan_gate(
                 tuple(spread(clause, level) for level in clause.levels),
             )
         )
+    leading = _leading(clauses)
     terms = contract.gate(gate)
     earlier = [contract.gate(n).deadline_day for n in contract.gates if n < gate]
     return GatePlan(
@@ -275,10 +282,42 @@ def plan_gate(
         tuple(planned),
         at_design,
         at_truth,
+        leading,
+        tuple((e, together(implied(clauses, leading, e))[0]) for e in grid(leading)),
         1.0 - contract.risk.producer,
         cost(contract, gate, durations),
         terms.deadline_day - max(earlier, default=0),
     )
+
+
+def _leading(clauses: Sequence[CompareClause]) -> CompareClause:
+    """The clause that the gate is about: a fall of TTFT p50, else the first drop or gain."""
+    rank = {Effect.DROP: 1, Effect.GAIN: 2}
+    return min(
+        clauses,
+        key=lambda c: 0 if _is_main(c, "ttft", Effect.DROP) else rank.get(c.effect, 3),
+    )
+
+
+def _is_main(clause: CompareClause, metric: str, effect: Effect) -> bool:
+    known = (clause.metric, clause.statistic) in ONE_PIECE_OF_EVIDENCE
+    return known and clause.metric == metric and clause.effect is effect
+
+
+def implied(
+    clauses: Sequence[CompareClause], leading: CompareClause, effect: float
+) -> dict[str, tuple[float, ...]]:
+    """True effects of a gate whose leading clause has ``effect`` at every level.
+
+    In a closed loop TTFT is nearly level / throughput, so a fall d of TTFT p50 is a gain of
+    1 / (1 - d) - 1. Clauses that do not follow from it are left out: they stay at their design.
+    """
+    found = {leading.id: _everywhere(leading, effect)}
+    if _is_main(leading, "ttft", Effect.DROP):
+        for clause in clauses:
+            if _is_main(clause, "throughput", Effect.GAIN) and clause.workload == leading.workload:
+                found[clause.id] = _everywhere(clause, 1.0 / (1.0 - effect) - 1.0)
+    return found
 
 
 def _zone_edge(clause: CompareClause) -> float:

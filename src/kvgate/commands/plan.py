@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -56,6 +56,7 @@ def plan_command(
     less often than 1 - producer's risk. Simulated with a fixed seed: the same input gives the same
     answer. The defaults of the times are those of a 480B engine.
     """
+    from kvgate.commands.plan_document import floor_document, gate_document
     from kvgate.commands.spread import spreads
     from kvgate.contract import load_contract
     from kvgate.planning import CAMPAIGNS, SEED, Durations, comparing, noise_floors
@@ -86,9 +87,9 @@ def plan_command(
                 "campaigns": CAMPAIGNS,
                 "seed": SEED,
                 "gates": [
-                    _gate_document(p, u, noise, named) for p, u in zip(plans, uppers, strict=True)
+                    gate_document(p, u, noise, named) for p, u in zip(plans, uppers, strict=True)
                 ],
-                "noise_floors": [_floor_document(f) for f in floor_plans],
+                "noise_floors": [floor_document(f) for f in floor_plans],
                 "refused": refusals,
             }
         )
@@ -175,33 +176,11 @@ def _floors(terms: Contract, noise: Spreads) -> list[FloorPlan]:
 
 
 def _refusal(plan: GatePlan) -> str:
+    from kvgate.commands.plan_words import of_100
+
     return (
         f"G{plan.gate} would accept an appliance at the design effects in "
-        f"{_of_100(plan.at_design.p_pass)} of 100 campaigns, at least {_of_100(plan.wanted)} wanted"
-    )
-
-
-def _of_100(p: float) -> str:
-    return f"{100 * p:.1f}".removesuffix(".0")
-
-
-def sentence(plan: ClausePlan) -> str:
-    """The plain sentence: one point beyond the threshold, in this clause's own words."""
-    from kvgate.criterion import Effect
-
-    clause = plan.clause
-    points = round(100 * clause.threshold)
-    effect = (points - 1 if clause.effect is Effect.RISE else points + 1) / 100
-    found = plan.at(effect)
-    if found is None:
-        effect, found = plan.effects[-1], plan.curve[-1].characteristic
-    verb = "lowers" if clause.effect is Effect.DROP else "raises"
-    what = {"ttft": "TTFT", "itl": "ITL"}.get(clause.metric, clause.metric)
-    if clause.statistic in {"p50", "p99"}:
-        what += f" {clause.statistic}"
-    return (
-        f"An appliance that truly {verb} {what} by {100 * effect:.0f} % at every level would be "
-        f"accepted by this clause in {_of_100(found.p_pass)} of 100 campaigns."
+        f"{of_100(plan.at_design.p_pass)} of 100 campaigns, at least {of_100(plan.wanted)} wanted"
     )
 
 
@@ -212,6 +191,8 @@ def _print_gate(
     noise: Spreads,
     named: dict[str, tuple[float, ...]],
 ) -> None:
+    from kvgate.commands.plan_words import gate_sentence, of_100
+
     pairs, gate = plan.pairs, terms.gate(plan.gate)
     say()
     say(f"G{plan.gate} {gate.title.en}")
@@ -225,22 +206,26 @@ def _print_gate(
     at = plan.at_design
     say(
         f"  An appliance at the design effects of all clauses would be accepted in "
-        f"{_of_100(at.p_pass)} of 100 campaigns (at least {_of_100(plan.wanted)} wanted), failed "
-        f"in {_of_100(at.p_fail)}, undecided in {_of_100(at.p_inconclusive)}."
+        f"{of_100(at.p_pass)} of 100 campaigns (at least {of_100(plan.wanted)} wanted), failed "
+        f"in {of_100(at.p_fail)}, undecided in {of_100(at.p_inconclusive)}."
     )
     if upper.at_design.p_pass != at.p_pass:
         say(
             f"  If the noise is as large as its 80 % upper bound: accepted in "
-            f"{_of_100(upper.at_design.p_pass)} of 100."
+            f"{of_100(upper.at_design.p_pass)} of 100."
         )
     if plan.at_truth is not None:
         tried = "; ".join(f"{k} {_percents(v)}" for k, v in named.items())
         say(
             f"  With the true effects named ({tried}): accepted in "
-            f"{_of_100(plan.at_truth.p_pass)} of 100, failed in {_of_100(plan.at_truth.p_fail)}, "
-            f"undecided in {_of_100(plan.at_truth.p_inconclusive)}."
+            f"{of_100(plan.at_truth.p_pass)} of 100, failed in {of_100(plan.at_truth.p_fail)}, "
+            f"undecided in {of_100(plan.at_truth.p_inconclusive)}."
         )
+    say(f"  {gate_sentence(plan)}")
     say(f"  {_calendar(plan)}")
+    say()
+    say(f"  The whole gate, by the true effect of {plan.leading.id}:")
+    _print_curve(plan.curve, plan)
     for clause in plan.clauses:
         _print_clause(clause, plan, noise)
 
@@ -263,6 +248,8 @@ def _calendar(plan: GatePlan) -> str:
 
 
 def _print_clause(item: ClausePlan, plan: GatePlan, noise: Spreads) -> None:
+    from kvgate.commands.plan_words import of_100, sentence
+
     clause = item.clause
     say()
     say(f"  {clause.id} {clause.text.en}")
@@ -271,18 +258,24 @@ def _print_clause(item: ClausePlan, plan: GatePlan, noise: Spreads) -> None:
     say(f"    spread of a pair: {', '.join(shown)}")
     say(f"    {sentence(item)}")
     say(
-        f"    At the edge of indifference: {_of_100(item.at_zone.p_pass)} of 100; at the design "
-        f"effect: {_of_100(item.at_design.p_pass)} of 100."
+        f"    At the edge of indifference: {of_100(item.at_zone.p_pass)} of 100; at the design "
+        f"effect: {of_100(item.at_design.p_pass)} of 100."
     )
+    points = [p.characteristic for p in item.curve]
+    _print_curve(list(zip(item.effects, points, strict=True)), plan)
+
+
+def _print_curve(curve: Sequence[tuple[float, Characteristic]], plan: GatePlan) -> None:
+    from kvgate.commands.plan_words import of_100
+
     rows = [("true", "PASS", "FAIL", "open", "pairs", "hours", "PASS")]
-    for effect, point in zip(item.effects, item.curve, strict=True):
-        at = point.characteristic
+    for effect, at in curve:
         rows.append(
             (
                 f"{100 * effect:.0f} %",
-                _of_100(at.p_pass),
-                _of_100(at.p_fail),
-                _of_100(at.p_inconclusive),
+                of_100(at.p_pass),
+                of_100(at.p_fail),
+                of_100(at.p_inconclusive),
                 f"{at.mean_pairs:.1f}",
                 f"{plan.cost.hours(at.mean_pairs):.0f}",
                 "#" * round(BAR * at.p_pass),
@@ -292,79 +285,16 @@ def _print_clause(item: ClausePlan, plan: GatePlan, noise: Spreads) -> None:
 
 
 def _print_floors(floors: Sequence[FloorPlan]) -> None:
+    from kvgate.commands.plan_words import of_100
+
     for floor in floors:
         say()
         say(
             f"{floor.clause.id} {floor.clause.text.en}: an arm that equals itself is found so in "
-            f"{_of_100(floor.p_pass)} of 100 runs of {floor.pairs} pairs "
+            f"{of_100(floor.p_pass)} of 100 runs of {floor.pairs} pairs "
             f"(spread {floor.spread:.4g})."
         )
 
 
 def _percents(effects: Sequence[float]) -> str:
     return " / ".join(f"{100 * e:g} %" for e in effects)
-
-
-def _outcomes(at: Characteristic | None) -> dict[str, Any] | None:
-    if at is None:
-        return None
-    return {
-        "pass": at.p_pass,
-        "fail": at.p_fail,
-        "inconclusive": at.p_inconclusive,
-        "mean_pairs": at.mean_pairs,
-        "pairs_if_pass": at.pairs_if_pass,
-        "pairs_if_fail": at.pairs_if_fail,
-        "pairs_if_inconclusive": at.pairs_if_inconclusive,
-    }
-
-
-def _gate_document(
-    plan: GatePlan, upper: GatePlan, noise: Spreads, named: dict[str, tuple[float, ...]]
-) -> dict[str, Any]:
-    cost, most = plan.cost, plan.pairs.max_pairs
-    return {
-        "gate": plan.gate,
-        "accepted": plan.accepted,
-        "wanted": plan.wanted,
-        "at_design": _outcomes(plan.at_design),
-        "at_design_upper_spread": _outcomes(upper.at_design),
-        "at_truth": _outcomes(plan.at_truth),
-        "truth": named if plan.at_truth is not None else None,
-        "hours": {
-            "fixed": cost.fixed_h,
-            "per_pair": cost.pair_h,
-            "at_most": cost.hours(most),
-            "expected_at_design": cost.hours(plan.at_design.mean_pairs),
-            "at_most_blockwise": cost.fixed_h + cost.blockwise_pair_h * most,
-            "between_deadlines": 24 * plan.window_days,
-        },
-        "clauses": [
-            {
-                "clause": item.clause.id,
-                "sentence": sentence(item),
-                "spreads": [
-                    {"level": level, "sd": s.sd, "origin": s.origin, "pairs": s.pairs}
-                    for level in item.clause.levels
-                    for s in (noise.of(item.clause, level),)
-                ],
-                "at_indifference": _outcomes(item.at_zone),
-                "at_design": _outcomes(item.at_design),
-                "at_truth": _outcomes(item.at_truth),
-                "curve": [
-                    {"effect": effect, **(_outcomes(point.characteristic) or {})}
-                    for effect, point in zip(item.effects, item.curve, strict=True)
-                ],
-            }
-            for item in plan.clauses
-        ],
-    }
-
-
-def _floor_document(floor: FloorPlan) -> dict[str, Any]:
-    return {
-        "clause": floor.clause.id,
-        "pairs": floor.pairs,
-        "spread": floor.spread,
-        "pass": floor.p_pass,
-    }

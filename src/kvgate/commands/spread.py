@@ -69,14 +69,16 @@ class Spreads:
         exact = self._found.get((*key, level))
         if exact is not None:
             return exact
-        others = [s for k, s in self._found.items() if k[:3] == key]
+        others = {k[3]: s for k, s in self._found.items() if k[:3] == key}
         if not others:
             raise CannotMeasure(
                 f"G2's pairs say nothing of {name} in {clause.workload}",
                 where=self.source,
                 remedy=f"name it: --pair-sd {name}=SD",
             )
-        return max(others, key=lambda s: s.sd)
+        # The nearest level that was measured; of two as near, the noisier.
+        nearest = min(others, key=lambda n: (abs(math.log(n / level)), -others[n].sd))
+        return others[nearest]
 
     def sd(self, clause: CompareClause, level: int) -> float:
         return self.of(clause, level).sd

@@ -1,0 +1,53 @@
+"""What a plan says in plain sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvgate.analyse.characteristic import Characteristic
+from kvgate.contract import CompareClause
+from kvgate.criterion import Effect
+from kvgate.planning import ClausePlan, GatePlan, implied
+
+
+def of_100(p: float) -> str:
+    """A probability as campaigns out of a hundred, with one decimal where it has one."""
+    return f"{100 * p:.1f}".removesuffix(".0")
+
+
+def sentence(plan: ClausePlan) -> str:
+    """The plain sentence: one point beyond the threshold, in this clause's own words."""
+    effect, found = _just_beyond(plan.clause, plan.effects, [p.characteristic for p in plan.curve])
+    return (
+        f"An appliance that truly {_does(plan.clause, effect)} at every level would be accepted by "
+        f"this clause in {of_100(found.p_pass)} of 100 campaigns."
+    )
+
+
+def gate_sentence(plan: GatePlan) -> str:
+    """The same for the whole gate, with what the leading clause's effect implies for the others."""
+    effects = [e for e, _ in plan.curve]
+    effect, found = _just_beyond(plan.leading, effects, [c for _, c in plan.curve])
+    clauses = [c.clause for c in plan.clauses]
+    others = implied(clauses, plan.leading, effect)
+    also = [_does(c, others[c.id][0]) for c in clauses if c.id in others and c != plan.leading]
+    so = f" (and so {', '.join(also)})" if also else ""
+    return (
+        f"An appliance that truly {_does(plan.leading, effect)}{so} at every level would be "
+        f"accepted by the whole gate in {of_100(found.p_pass)} of 100 campaigns."
+    )
+
+
+def _just_beyond(
+    clause: CompareClause, effects: Sequence[float], found: Sequence[Characteristic]
+) -> tuple[float, Characteristic]:
+    point = clause.threshold + (-0.01 if clause.effect is Effect.RISE else 0.01)
+    return min(zip(effects, found, strict=True), key=lambda item: abs(item[0] - point))
+
+
+def _does(clause: CompareClause, effect: float) -> str:
+    verb = "lowers" if clause.effect is Effect.DROP else "raises"
+    what = {"ttft": "TTFT", "itl": "ITL"}.get(clause.metric, clause.metric)
+    if clause.statistic in {"p50", "p99"}:
+        what += f" {clause.statistic}"
+    return f"{verb} {what} by {100 * effect:.0f} %"
