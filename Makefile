@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 FAULT  ?=
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup system rehearsal test lint types unit real-engine bench-load bench-decision clean
+.PHONY: help setup system rehearsal test lint types unit outcomes real-engine bench-load bench-decision clean
 
 help:
 	@echo "make rehearsal          set up, then run G1 to G4 against the simulated appliance"
@@ -40,7 +40,7 @@ system: $(STAMP)
 rehearsal: setup
 	@$(BIN)/pytest gates -q --inventory inventories/rehearsal --new-campaign $(if $(FAULT),--fault $(FAULT))
 
-test: setup lint types unit
+test: setup lint types unit outcomes
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
@@ -51,7 +51,11 @@ types: $(STAMP)
 	@$(BIN)/mypy
 
 unit: setup
-	@$(BIN)/pytest tests -q
+	@$(BIN)/pytest tests -q --ignore tests/outcomes
+
+# Each fault through the whole path; half a minute each.
+outcomes: setup
+	@$(BIN)/pytest tests/outcomes -q
 
 real-engine: setup
 	@$(BIN)/python playbooks/roles/real_engine/files/install_engine.py var/real-engine

@@ -325,9 +325,9 @@ class Contract(Frozen):
     arms: dict[Name, Arm]
     workloads: dict[Name, Workload]
     validity: Validity
-    gate1: GateTerms
-    gate2: GateTerms
-    gate3: GateTerms
+    gate1: GateTerms | None = None
+    gate2: GateTerms | None = None
+    gate3: GateTerms | None = None
     gate4: GateTerms | None = None
 
     def gate(self, number: int) -> GateTerms:
@@ -359,6 +359,8 @@ class Contract(Frozen):
 
 def _inconsistencies(contract: Contract) -> Iterator[tuple[str, str]]:
     """What the types cannot say, as (key path, message)."""
+    if not contract.gates:
+        yield "id", "the contract has no gate"
     for number in contract.gates:
         terms = contract.gate(number)
         seen: set[str] = set()
