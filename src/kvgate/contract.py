@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from kvgate.contract_lines import line_of
 from kvgate.criterion import BLOCK_STATISTICS, METRICS, Effect, Source
@@ -329,6 +329,7 @@ class Contract(Frozen):
     gate2: GateTerms | None = None
     gate3: GateTerms | None = None
     gate4: GateTerms | None = None
+    _digest: str = PrivateAttr(default="")
 
     def gate(self, number: int) -> GateTerms:
         terms: GateTerms | None = getattr(self, f"gate{number}")
@@ -342,11 +343,9 @@ class Contract(Frozen):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the canonical form: comments and layout do not change it, numbers do."""
-        canonical = json.dumps(
-            self.model_dump(mode="json", by_alias=True), sort_keys=True, ensure_ascii=False
-        )
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        """SHA-256 of what the parties wrote, in canonical form: comments and layout do not change
+        it, numbers do, and a later version of kvgate with more keys does not either."""
+        return self._digest
 
     @model_validator(mode="after")
     def _consistent(self) -> Contract:
@@ -427,7 +426,7 @@ def parse_contract(data: bytes, *, name: str) -> Contract:
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"not TOML: {error}", where=name, remedy="correct that line") from error
     try:
-        return Contract.model_validate_json(json.dumps(raw, default=str))
+        contract = Contract.model_validate_json(json.dumps(raw, default=str))
     except ValidationError as error:
         path, message = _first_problem(error)
         raise UsageError(
@@ -435,6 +434,10 @@ def parse_contract(data: bytes, *, name: str) -> Contract:
             where=f"{name}:{line_of(text, path)}",
             remedy="correct the contract; `kvgate contract check FILE` checks it",
         ) from error
+    contract._digest = hashlib.sha256(
+        json.dumps(raw, sort_keys=True, ensure_ascii=False, default=str).encode()
+    ).hexdigest()
+    return contract
 
 
 def load_contract(path: Path) -> Contract:
