@@ -380,7 +380,8 @@ def _inconsistencies(contract: Contract) -> Iterator[tuple[str, str]]:
 
 
 def _cell_plans(terms: GateTerms) -> tuple[CellPlan, ...]:
-    return () if terms.pairs is None else terms.pairs.cells + terms.pairs.reference_cells + terms.pairs.warmup
+    plan = terms.pairs
+    return () if plan is None else plan.cells + plan.reference_cells + plan.warmup
 
 
 def _clause_inconsistencies(
