@@ -125,8 +125,23 @@ def open_gate(
         contract, gate, history, as_of=as_of, rehearsal=rehearsal, serials=serials,
         firmware=firmware,
     )  # fmt: skip
-    if any(p.verdict is Verdict.PASS for p in mine):
+    # A PASS that no longer speaks (expired, changed contract or appliance) is measured anew.
+    if any(
+        p.verdict is Verdict.PASS
+        and not _stale(contract, p, as_of=as_of, rehearsal=rehearsal, serials=serials,
+                       firmware=firmware)
+        for p in mine
+    ):  # fmt: skip
         return Opening(Mode.REPEAT, run, retests, reruns, predecessor)
+    at_limit = [
+        p for p in mine if p.verdict is Verdict.INCONCLUSIVE and p.decision is Decision.HOLD
+    ]
+    if at_limit:
+        raise GateClosed(
+            f"G{gate} was inconclusive at the contract's limit and is on HOLD",
+            where=at_limit[-1].path,
+            remedy="the parties must agree; measuring until it passes is no evidence",
+        )
     terms = contract.gate(gate)
     if reruns > terms.reruns:
         raise GateClosed(
@@ -162,26 +177,42 @@ def _predecessor(
         raise GateClosed(f"G{gate} does not open: G{before} has no sealed PASS{last}",
                          remedy=remedy)  # fmt: skip
     last_pass = passes[-1]
-    valid_days = contract.gate(before).pass_valid_days
-    expires = datetime.fromisoformat(last_pass.as_of) + timedelta(days=valid_days)
-    wrong = (
-        f"the contract changed since G{before} passed"
-        if last_pass.contract_digest != contract.digest
-        else "a rehearsal's PASS opens no real gate"
-        if last_pass.rehearsal != rehearsal
-        else f"the serial numbers changed since G{before} passed"
-        if serials and last_pass.serials != serials
-        else f"the firmware changed since G{before} passed"
-        if firmware and last_pass.firmware != firmware
-        else f"the PASS of G{before} expired on {expires:%Y-%m-%d}"
-        if as_of > expires
-        else ""
+    wrong = _stale(
+        contract, last_pass, as_of=as_of, rehearsal=rehearsal, serials=serials, firmware=firmware
     )
     if wrong:
         raise GateClosed(f"G{gate} does not open: {wrong}", where=last_pass.path, remedy=remedy)
     return Predecessor(
         before, last_pass.run, last_pass.manifest_sha256 or "", last_pass.as_of
     )  # fmt: skip
+
+
+def _stale(
+    contract: Contract,
+    passed: PastRun,
+    *,
+    as_of: datetime,
+    rehearsal: bool,
+    serials: tuple[str, ...],
+    firmware: str,
+) -> str:
+    """Why a PASS no longer speaks of this appliance under this contract; empty where it does."""
+    gate = f"G{passed.gate}"
+    if passed.contract_digest != contract.digest:
+        return f"the contract changed since {gate} passed"
+    if passed.rehearsal != rehearsal:
+        return "a rehearsal's PASS opens no real gate"
+    if serials and passed.serials != serials:
+        return f"the serial numbers changed since {gate} passed"
+    if firmware and passed.firmware != firmware:
+        return f"the firmware changed since {gate} passed"
+    try:
+        days = timedelta(days=contract.gate(passed.gate).pass_valid_days)
+        expires = datetime.fromisoformat(passed.as_of) + days
+        expired = as_of > expires
+    except (ValueError, TypeError):
+        return f"the PASS of {gate} has no usable date"
+    return f"the PASS of {gate} expired on {expires:%Y-%m-%d}" if expired else ""
 
 
 def utc_text(moment: datetime) -> str:

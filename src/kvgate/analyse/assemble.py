@@ -16,6 +16,7 @@ from kvgate.analyse.results import Analysis, Answer, BlockResult, Observed
 from kvgate.analyse.soak import Soak, analyse_soak
 from kvgate.analyse.validity import conditions
 from kvgate.contract import Contract
+from kvgate.errors import CannotMeasure
 from kvgate.plan import Cell
 from kvgate.record import TTFT, Outcome
 
@@ -51,24 +52,37 @@ def assemble(
     """All blocks, answers, facts and soak figures of one gate.
 
     Times come out in campaign seconds: measured seconds times ``time_scale`` (1 on real hardware).
+    Raises CannotMeasure for a block whose files do not belong together or cannot be read.
     """
     results: list[BlockResult] = []
     answers: list[Answer] = []
     samples: dict[int, Mapping[str, Any]] = {}
-    soak: Soak | None = None
+    soaks: list[Soak] = []
     for raw in sorted(blocks, key=lambda b: b.n):
-        if raw.block["kind"] == "soak":
-            plan = contract.gate(gate).soak
-            if plan is not None:
-                soak = analyse_soak(plan, raw.block, raw.requests, raw.engine, time_scale)
-            continue
-        results.append(_block(contract, raw, time_scale))
-        samples[raw.n] = _samples(raw.requests, time_scale)
-        if raw.block["kind"] == "probe":
-            answers.extend(_answers(raw))
+        try:
+            _check_whole(raw)
+            if raw.block["kind"] == "soak":
+                plan = contract.gate(gate).soak
+                if plan is not None:
+                    soaks.append(
+                        analyse_soak(plan, raw.block, raw.requests, raw.engine, time_scale)
+                    )
+                continue
+            results.append(_block(contract, raw, time_scale))
+            samples[raw.n] = _samples(raw.requests, time_scale)
+            if raw.block["kind"] == "probe":
+                answers.extend(_answers(raw))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CannotMeasure(
+                f"block {raw.n} is not usable: {type(error).__name__} {error}",
+                where=f"blocks/{raw.n}",
+                remedy="evidence was changed or cut off; run the gate again",
+            ) from error
     observed = list(_facts(facts))
-    if soak is not None:
-        observed.extend(soak.observed)
+    for one in soaks:
+        observed.extend(one.observed)
+    # More than one long run in one bundle: the judge sees every figure twice and says so.
+    soak = soaks[0] if soaks else None
     return Analysis(
         blocks=tuple(results),
         answers=tuple(answers),
@@ -79,6 +93,17 @@ def assemble(
         time_scale=time_scale,
         samples=samples,
     )
+
+
+def _check_whole(raw: RawBlock) -> None:
+    """Raises CannotMeasure unless the table has the rows that the block counted when it ended."""
+    counted = raw.block["requests_recorded"]
+    if counted != len(raw.requests):
+        raise CannotMeasure(
+            f"block {raw.n} recorded {counted} requests, its table has {len(raw.requests)}",
+            where=f"blocks/{raw.n}/requests.parquet",
+            remedy="evidence was removed or added; run the gate again",
+        )
 
 
 def _block(contract: Contract, raw: RawBlock, time_scale: float) -> BlockResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,20 +44,28 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class CellPairs:
-    """All pairs of one cell, complete ones only, by pair number; ``incomplete`` counts the rest."""
+    """All pairs of one cell, complete ones only, by pair number.
+
+    ``incomplete`` counts the pairs that lack a block, ``lost`` says in which role, and
+    ``duplicated`` are the numbers of pairs with more than one block in a role.
+    """
 
     cell: str
     pairs: tuple[Pair, ...]
     incomplete: int
+    lost: Mapping[str, int] = field(default_factory=dict)
+    duplicated: tuple[int, ...] = ()
 
     @property
     def valid(self) -> tuple[Pair, ...]:
         return tuple(p for p in self.pairs if p.valid)
 
     def excluded_share(self, role: str) -> float:
-        """Share of the blocks in this role that broke a condition."""
+        """Share of the pairs whose block in this role broke a condition or is not there."""
         blocks = [p.reference if role == "reference" else p.test for p in self.pairs]
-        return sum(not b.valid for b in blocks) / len(blocks) if blocks else 0.0
+        excluded = sum(not b.valid for b in blocks) + self.lost.get(role, 0)
+        expected = len(self.pairs) + self.incomplete
+        return excluded / expected if expected else 0.0
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -74,8 +82,9 @@ class CellPairs:
 def cell_pairs(analysis: Analysis, workload: str, level: int) -> CellPairs:
     """The pairs of a cell in order of measurement.
 
-    A pair number with more than one block in a role is counted as incomplete: nothing says which of
-    them is the measurement.
+    Every pair that any cell of the gate was measured in is expected here too: one that left no
+    block is incomplete. A pair number with more than one block in a role is duplicated: nothing
+    says which of them is the measurement.
     """
     by_pair: dict[int, dict[str, list[BlockResult]]] = {}
     label = f"{workload}@{level}"
@@ -85,15 +94,20 @@ def cell_pairs(analysis: Analysis, workload: str, level: int) -> CellPairs:
         label = block.cell.label
         by_pair.setdefault(block.pair, {}).setdefault(block.role, []).append(block)
     pairs: list[Pair] = []
-    incomplete = 0
-    for number in sorted(by_pair):
-        roles = by_pair[number]
+    duplicated: list[int] = []
+    lost = {"reference": 0, "test": 0}
+    expected = 1 + max((b.pair for b in analysis.blocks if b.pair is not None), default=-1)
+    for number in range(expected):
+        roles = by_pair.get(number, {})
         reference, test = roles.get("reference", []), roles.get("test", [])
         if len(reference) == 1 and len(test) == 1:
             pairs.append(Pair(number, reference[0], test[0]))
-        else:
-            incomplete += 1
-    return CellPairs(label, tuple(pairs), incomplete)
+            continue
+        if len(reference) > 1 or len(test) > 1:
+            duplicated.append(number)
+        lost["reference"] += len(reference) != 1
+        lost["test"] += len(test) != 1
+    return CellPairs(label, tuple(pairs), expected - len(pairs), lost, tuple(duplicated))
 
 
 def exclusions(analysis: Analysis) -> tuple[Exclusion, ...]:

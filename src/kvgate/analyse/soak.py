@@ -43,14 +43,18 @@ def analyse_soak(
     start_ns = int(block["observation"]["started_ns"])
     end_ns = int(block["observation"]["ended_ns"])
     duration_s = (end_ns - start_ns) * 1e-9 * time_scale
-    windows = tuple(_windows(plan, requests, engine, start_ns, duration_s, time_scale))
+    faults_of_ours = int((requests["outcome"] == Outcome.CLIENT_FAULT.value).sum())
+    ours = requests["outcome"].isin([o.value for o in Outcome if o.of_instrument])
+    windows = tuple(_windows(plan, requests[~ours], engine, start_ns, duration_s, time_scale))
     events = tuple(
         SoakEvent(
             float(e["at_s"]), str(e["kind"]), str(e["detail"]), e.get("proved") is True
         )
         for e in block.get("events") or ()
     )  # fmt: skip
-    return Soak(windows, events, tuple(_figures(plan, block, windows, events, duration_s)))
+    return Soak(
+        windows, events, tuple(_figures(plan, block, windows, events, duration_s, faults_of_ours))
+    )
 
 
 def _windows(
@@ -97,12 +101,15 @@ def _figures(
     windows: tuple[SoakWindow, ...],
     events: tuple[SoakEvent, ...],
     duration_s: float,
+    faults_of_ours: int,
 ) -> Iterator[Observed]:
     steady = [w for w in windows if w.start_s >= plan.warmup_s]
     shares = [w.n_failed / w.n_requests for w in windows if w.n_requests]
     # A window without a single finished request is a hang, not a window without errors.
     idle = any(w.n_requests == 0 for w in windows)
-    yield _observed("soak_error_share", 1.0 if idle else max(shares, default=None))
+    share = 1.0 if idle else max(shares, default=None)
+    # A load host that fails by itself hides what the engine would have done.
+    yield _observed("soak_error_share", None if faults_of_ours else share)
     yield _observed("soak_ttft_drift", _change(steady, "ttft_p50_s"))
     yield _observed("soak_memory_slope", _change(steady, "resident_bytes"))
     yield _observed("soak_coverage", _coverage(block))

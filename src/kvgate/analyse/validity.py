@@ -82,13 +82,14 @@ def _instrument(limits: Validity, block: Block, requests: pd.DataFrame) -> Itera
         "text",
         "see the client's message in block.json; nothing of the appliance was measured",
     )
-    yield at_least(
+    yield Condition(
         "requests_recorded",
         About.INSTRUMENT,
+        len(requests) == planned if client else None,
         float(len(requests)) if client else None,
         planned,
         "1",
-        "the client must record every planned request",
+        "the client must record every planned request, and each once",
     )
     unique = float(requests["prompt_digest"].nunique()) if len(requests) else None
     yield at_least(
@@ -263,7 +264,7 @@ def _who_missed(block: Block, store: str, prompt_tokens: float | None) -> About:
     asked = grown(block, STORE_PREFIX + store, "lookup_tokens")
     acknowledged = value(block, "primed_tokens")
     stored = before(block, STORE_PREFIX + store, "stored_tokens")
-    if asked is None or not prompt_tokens or acknowledged is None or stored is None:
+    if asked is None or not prompt_tokens or not acknowledged or stored is None:
         return About.ENVIRONMENT
     was_asked = asked >= 0.9 * prompt_tokens
     had_acknowledged = stored >= 0.9 * acknowledged
@@ -287,11 +288,13 @@ def _bytes(contract: Contract, block: Block, *, restores: bool) -> Iterator[Cond
         payload = None if tokens is None else tokens * contract.model.kv_bytes_per_token
         share = _ratio(moved, payload)
         remedy = "what was restored must have been read from the store, not from a page cache"
-        for name, check, limit in (
-            ("bytes_read", at_least, limits.bytes_read_share_at_least),
-            ("bytes_not_too_many", at_most, limits.bytes_read_share_at_most),
-        ):
-            yield check(name, About.ENVIRONMENT, share, limit, "1", remedy)
+        # Nothing restored needs no bytes; that it was not is the declared source's affair.
+        if tokens != 0.0:
+            for name, check, limit in (
+                ("bytes_read", at_least, limits.bytes_read_share_at_least),
+                ("bytes_not_too_many", at_most, limits.bytes_read_share_at_most),
+            ):
+                yield check(name, About.ENVIRONMENT, share, limit, "1", remedy)
         rate = _ratio(moved, value(block, "duration_s"))
         yield at_most(
             "store_rate_possible",

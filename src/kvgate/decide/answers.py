@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from kvgate.analyse.pairs import Pair
 from kvgate.analyse.results import Analysis, Answer, BlockResult
-from kvgate.contract import AnswersClause, ErrorsClause
+from kvgate.contract import AnswersClause, ErrorsClause, PairPlan
 from kvgate.decide.wording import number, percent
 from kvgate.reason import Param, Reason
 from kvgate.verdict import About, ClauseVerdict, Figure, Verdict
@@ -35,11 +35,15 @@ def differs(reference: Answer, answer: Answer, tolerance: float) -> bool:
     return False
 
 
-def judge_answers(clause: AnswersClause, analysis: Analysis) -> ClauseVerdict:
+def judge_answers(
+    clause: AnswersClause, analysis: Analysis, plan: PairPlan | None = None
+) -> ClauseVerdict:
     """Probe answers of the tested arm against the reference arm's, by prompt.
 
-    The floor is the engine against itself: reference prompts answered more than once. Where it
-    disagrees with itself as often as the contract tolerates, nothing is said of the appliance.
+    The floor is the engine against itself: reference prompts answered in more than one block. Where
+    it disagrees with itself more than the contract tolerates, nothing is said of the appliance.
+    A wrong answer counts whatever else was wrong with its block; right ones count towards
+    ``min_answers`` only from valid blocks, of which ``plan`` lets only so many be excluded.
     """
     usable = _usable_blocks(analysis.blocks)
     reference: dict[str, list[Answer]] = {}
@@ -52,13 +56,25 @@ def judge_answers(clause: AnswersClause, analysis: Analysis) -> ClauseVerdict:
         elif answer.arm == clause.arm:
             tested.append(answer)
     tolerance = clause.logprob_tolerance
-    own = [differs(a[0], other, tolerance) for a in reference.values() for other in a[1:]]
+    own = [
+        differs(a[0], other, tolerance)
+        for a in reference.values()
+        for other in a[1:]
+        if other.block != a[0].block
+    ]
     wrong = [
         differs(reference[a.prompt_digest][0], a, tolerance)
         for a in tested
         if a.prompt_digest in reference
     ]
+    valid = {b.n for b in analysis.blocks if b.valid}
+    sound = len(
+        {(a.block, a.prompt_digest) for a in tested
+         if a.prompt_digest in reference and a.block in valid}
+    )  # fmt: skip
     n, count = len(wrong), sum(wrong)
+    excluded = _excluded(clause, analysis)
+    limit = 1.0 if plan is None else plan.excluded_share_at_most
     share = count / n if n else None
     shown: dict[str, Param] = {"count": count, "n": n, "tolerance": f"{number(tolerance)} nat"}
     if own and sum(own) / len(own) > clause.wrong_share_at_most:
@@ -66,8 +82,11 @@ def judge_answers(clause: AnswersClause, analysis: Analysis) -> ClauseVerdict:
             "engine_disagrees_with_itself", {"count": sum(own), "n": len(own)})  # fmt: skip
     elif share is not None and share > clause.wrong_share_at_most:
         verdict, reason = Verdict.FAIL, Reason("wrong_answers", shown)
-    elif n < clause.min_answers:
-        what = f"{n} of at least {clause.min_answers} answers could be compared"
+    elif excluded > limit:
+        what = f"{percent(excluded)} of the {clause.workload} blocks of the {clause.arm} arm"
+        verdict, reason = Verdict.INVALID, Reason("not_measured", {"what": what})
+    elif sound < clause.min_answers:
+        what = f"{sound} of at least {clause.min_answers} answers could be compared"
         verdict, reason = Verdict.INVALID, Reason("not_measured", {"what": what})
     elif not own:
         what = "the engine's agreement with itself (no probe was recomputed twice)"
@@ -87,13 +106,23 @@ _NEEDED = frozenset({"declared_source", "engine_alive", "client_ran"})
 
 
 def _usable_blocks(blocks: Sequence[BlockResult]) -> set[int]:
-    return {b.n for b in blocks if all(c.ok is True for c in b.conditions if c.name in _NEEDED)}
+    return {b.n for b in blocks if {c.name for c in b.conditions if c.ok is True} >= _NEEDED}
+
+
+def _excluded(clause: AnswersClause, analysis: Analysis) -> float:
+    """Share of the tested arm's probe blocks that broke a condition."""
+    blocks = [
+        b for b in analysis.blocks if b.arm == clause.arm and b.cell.workload == clause.workload
+    ]
+    return sum(not b.valid for b in blocks) / len(blocks) if blocks else 0.0
 
 
 def judge_errors(clause: ErrorsClause, pairs: Sequence[Pair]) -> ClauseVerdict:
     """Failed requests of the tested arm where the paired reference blocks were healthy.
 
-    Blocks in which instrument or environment were at fault say nothing about the appliance.
+    Blocks in which instrument or environment were at fault say nothing about the appliance. Where
+    the reference fails too, a pair in which it happened to be healthy proves nothing: the appliance
+    is at fault only if the pairs that speak against it outnumber those.
     """
     usable = [p for p in pairs if _only_own_faults(p.reference) and _only_own_faults(p.test)]
     healthy = [p for p in usable if p.reference.failed_share == 0.0]
@@ -102,11 +131,14 @@ def judge_errors(clause: ErrorsClause, pairs: Sequence[Pair]) -> ClauseVerdict:
     kinds = _kinds([p.test.statistics.failed_by_outcome for p in healthy])
     n_pairs = len({p.number for p in healthy})
     share = failed / n if n else None
-    if share is not None and share > clause.share_at_most and n_pairs >= clause.min_pairs:
+    both = sum(_failed(p.reference) > 0 for p in usable)
+    against = sum(_failed(p.test) > 0 for p in healthy)
+    over = share is not None and share > clause.share_at_most
+    if over and n_pairs >= clause.min_pairs and against > both:
         reason = Reason("appliance_errors", {"count": failed, "n": n, "kinds": kinds,
                                              "reference": clause.compare[0]})  # fmt: skip
         verdict = Verdict.FAIL
-    elif len(healthy) < len(usable) and any(_failed(p.reference) for p in usable):
+    elif both and any(_failed(p.test) for p in usable):
         everywhere = _kinds([p.reference.statistics.failed_by_outcome for p in usable])
         verdict, reason = Verdict.INVALID, Reason("errors_everywhere", {"kinds": everywhere})
     elif n_pairs < clause.min_pairs:

@@ -128,6 +128,10 @@ def _effect(
     best = effect_of(clause.effect, interval.upper)
     ends = sorted((effect_of(clause.effect, interval.lower), best))
     if crossing.outcome == "pass":
+        # A pair that the appliance itself spoiled must not leave a better average behind.
+        spoiled = _at_fault_reason(cell, clause.compare[0])
+        if spoiled is not None:
+            return figure(Verdict.INVALID, spoiled, interval, n)
         return figure(Verdict.PASS, Reason("met"), interval, n)
     if crossing.outcome == "fail":
         params = {
@@ -152,9 +156,16 @@ def _walk(
     pass_bound: float,
     threshold: float,
 ) -> Crossing:
-    """Look after every pair; a pooled statistic is pooled anew at each look."""
+    """Look after every pair; a pooled statistic is pooled anew at each look.
+
+    A value that is not finite, at any place, decides nothing, whatever the looks before it said.
+    """
     last: RepeatedInterval | None = None
     used = pairs[: looks.max_pairs]
+    every = log_ratios(pairs, analysis.samples, clause.metric, clause.statistic)
+    if not all(math.isfinite(v) for v in every):
+        nothing = RepeatedInterval(len(used), None, None, None, None, "not_finite")
+        return Crossing("open", 0, nothing, 0, final=False, reason="not_finite")
     for n in range(looks.min_pairs, len(used) + 1):
         values = [
             sign * v
@@ -226,6 +237,9 @@ def _same(clause: CompareClause, plan: PairPlan, cell: CellPairs, analysis: Anal
 
 
 def _why_invalid(plan: PairPlan, cell: CellPairs) -> Reason | None:
+    if cell.duplicated:
+        what = f"{cell.cell}: more than one block stands for pair {cell.duplicated[0]}"
+        return Reason("not_measured", {"what": what})
     conditions = ", ".join(cell.conditions) or ("incomplete pairs" if cell.incomplete else "none")
     for role in ("reference", "test"):
         share = cell.excluded_share(role)
@@ -250,7 +264,15 @@ def _why_invalid(plan: PairPlan, cell: CellPairs) -> Reason | None:
 def _against_appliance(plan: PairPlan, cell: CellPairs, reference: str) -> Reason | None:
     """Pairs in which only the appliance was at fault while its reference was healthy."""
     at_fault = [p for p in cell.pairs if p.against_appliance]
-    if len(at_fault) < plan.min_pairs or len(at_fault) <= len(cell.valid):
+    if cell.duplicated or len(at_fault) < plan.min_pairs or len(at_fault) <= len(cell.valid):
+        return None
+    return _at_fault_reason(cell, reference)
+
+
+def _at_fault_reason(cell: CellPairs, reference: str) -> Reason | None:
+    """The pairs in which only the appliance was at fault, in words; None where there is none."""
+    at_fault = [p for p in cell.pairs if p.against_appliance]
+    if not at_fault:
         return None
     names = sorted({c.name for p in at_fault for c in p.test.conditions if c.ok is not True})
     return Reason(

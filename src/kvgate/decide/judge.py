@@ -39,7 +39,7 @@ def judge(contract: Contract, analysis: Analysis, campaign: CampaignFacts) -> Ga
         campaign=campaign.name,
         run=campaign.run,
         mode=campaign.mode,
-        rehearsal=campaign.rehearsal,
+        rehearsal=campaign.rehearsal or contract.rehearsal,
         as_of=campaign.as_of,
         contract_id=contract.id,
         contract_digest=contract.digest,
@@ -63,16 +63,28 @@ def _judge_clause(
     if isinstance(clause, CompareClause):
         result = judge_compare(contract, gate, clause, analysis)
     elif isinstance(clause, LimitClause):
-        result = judge_limit(clause, analysis)
+        result = judge_limit(clause, analysis, contract.gate(gate).pairs)
     elif isinstance(clause, AnswersClause):
-        result = judge_answers(clause, analysis)
+        result = judge_answers(clause, analysis, contract.gate(gate).pairs)
     else:
         result = judge_errors(clause, _pairs_for(contract, gate, analysis, clause))
+    if result.verdict is Verdict.FAIL:
+        return result
     if clause.id not in campaign.selected:
         # What it measured stays visible, but a clause that was not asked for never passes.
-        reason = Reason("not_selected")
-        return replace(result, verdict=worst([result.verdict, Verdict.INVALID]), reason=reason)
+        return replace(result, verdict=Verdict.INVALID, reason=Reason("not_selected"))
+    gone = missing_blocks(analysis)
+    if gone and result.verdict is Verdict.PASS:
+        what = f"block {gone[0]} ({len(gone)} missing: evidence was removed)"
+        reason = Reason("not_measured", {"what": what})
+        return replace(result, verdict=Verdict.INVALID, reason=reason)
     return result
+
+
+def missing_blocks(analysis: Analysis) -> tuple[int, ...]:
+    """Numbers of blocks that are not there: a run numbers what it measured from 0 without a gap."""
+    numbers = {b.n for b in analysis.blocks}
+    return tuple(sorted(set(range(max(numbers, default=-1))) - numbers))
 
 
 def all_pairs(contract: Contract, gate: int, analysis: Analysis) -> tuple[Pair, ...]:
@@ -91,12 +103,12 @@ def _pairs_for(
     contract: Contract, gate: int, analysis: Analysis, clause: ErrorsClause
 ) -> tuple[Pair, ...]:
     """The gate's pairs where the clause compares the same arms; else every block of the tested arm
-    beside the reference session's block (of the same cell where there is one)."""
+    beside the reference arm's first block (of the same cell where there is one)."""
     plan = contract.gate(gate).pairs
     if plan is not None and clause.compare == plan.compare:
         return all_pairs(contract, gate, analysis)
     reference, tested = clause.compare
-    references = [b for b in analysis.blocks if b.arm == reference and b.pair is None]
+    references = [b for b in analysis.blocks if b.arm == reference]
     if not references:
         return ()
     return tuple(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from kvgate.analyse.results import Analysis, BlockResult
-from kvgate.contract import LimitClause
+from kvgate.contract import LimitClause, PairPlan
 from kvgate.criterion import METRICS, OF_THE_INSTRUMENT, Source
-from kvgate.decide.wording import with_unit
+from kvgate.decide.wording import percent, with_unit
 from kvgate.reason import Reason
 from kvgate.verdict import ClauseVerdict, Figure, Verdict, worst
 
@@ -33,9 +33,15 @@ class Found:
     missing: str = ""
 
 
-def judge_limit(clause: LimitClause, analysis: Analysis) -> ClauseVerdict:
-    """Every place the clause speaks of must have a value, and every value must keep the limit."""
-    found = tuple(_found(clause, analysis))
+def judge_limit(
+    clause: LimitClause, analysis: Analysis, plan: PairPlan | None = None
+) -> ClauseVerdict:
+    """Every place the clause speaks of must have a value, and every value must keep the limit.
+
+    ``plan`` is that of the gate's pairs: its least number of valid blocks and its greatest share of
+    excluded ones hold for an arm that the pairs measure.
+    """
+    found = tuple(_found(clause, analysis, plan))
     figures = tuple(_figure(clause, item) for item in found)
     verdict = worst(f.verdict for f in figures)
     reason = (
@@ -48,14 +54,17 @@ def judge_limit(clause: LimitClause, analysis: Analysis) -> ClauseVerdict:
     )
 
 
-def _found(clause: LimitClause, analysis: Analysis) -> Iterator[Found]:
+def _found(clause: LimitClause, analysis: Analysis, plan: PairPlan | None) -> Iterator[Found]:
     source = METRICS[clause.metric].source
     if source is Source.FACT:
         yield from _of_hosts(clause, analysis)
     elif source is Source.BLOCK:
-        yield from _of_blocks(clause, analysis)
+        yield from _of_blocks(clause, analysis, plan)
     else:
         values = [o for o in analysis.observed if o.metric == clause.metric]
+        if len(values) > 1:
+            yield Found("soak", None, 0, f"{len(values)} reports of one long run")
+            return
         for observed in values:
             yield Found(observed.where, observed.value, 1, "" if observed.value is not None
                         else observed.detail or "no value")  # fmt: skip
@@ -72,7 +81,7 @@ def _of_hosts(clause: LimitClause, analysis: Analysis) -> Iterator[Found]:
             yield Found(host, values[0].value, 1, values[0].detail)
 
 
-def _of_blocks(clause: LimitClause, analysis: Analysis) -> Iterator[Found]:
+def _of_blocks(clause: LimitClause, analysis: Analysis, plan: PairPlan | None) -> Iterator[Found]:
     """The mean of the valid blocks of each level; failed requests count in every block."""
     value_of = _BLOCK_VALUE[clause.metric]
     for level in clause.levels:
@@ -83,22 +92,46 @@ def _of_blocks(clause: LimitClause, analysis: Analysis) -> Iterator[Found]:
             if b.arm == clause.arm and b.cell.workload == clause.workload
             and b.cell.level == level
         ]  # fmt: skip
+        why = _too_thin(blocks, clause, plan)
         if clause.metric != "failed_requests":
             blocks = [b for b in blocks if b.valid]
         values = [value_of(b) for b in blocks]
         known = [v for v in values if v is not None and math.isfinite(v)]
         if not blocks:
             yield Found(where, None, 0, f"no valid block of {where}")
+        elif why:
+            yield Found(where, None, len(known), why)
         elif len(known) != len(values):
             yield Found(where, None, len(known), f"{len(values) - len(known)} blocks lack a value")
         else:
             yield Found(where, fmean(known), len(known))
 
 
+def _too_thin(blocks: list[BlockResult], clause: LimitClause, plan: PairPlan | None) -> str:
+    """Why the blocks of a level say too little; empty where they say enough."""
+    if plan is None or not blocks:
+        return ""
+    valid = [b for b in blocks if b.valid]
+    excluded = 1 - len(valid) / len(blocks)
+    if clause.arm in plan.compare and len(valid) < plan.min_pairs:
+        return f"{len(valid)} valid blocks of at least {plan.min_pairs}"
+    if excluded > plan.excluded_share_at_most:
+        return f"{percent(excluded)} of the blocks were excluded"
+    return ""
+
+
 def _figure(clause: LimitClause, item: Found) -> Figure:
     verdict, reason = _compare(clause, item)
+    finite = not isinstance(item.value, float) or math.isfinite(item.value)
     return Figure(
-        item.where, item.value, clause.unit, clause.relation, clause.limit, verdict, reason, item.n
+        item.where,
+        item.value if finite else None,
+        clause.unit,
+        clause.relation,
+        clause.limit,
+        verdict,
+        reason,
+        item.n,
     )
 
 

@@ -100,6 +100,12 @@ class Playbooks:
             )
         collector.raise_for_faults(where)
         check_stats(collector.stats, expected=hosts, where=where, hint=stdout_tail)
+        if runner.status != "successful":
+            raise CannotMeasure(
+                f"the play ended as {runner.status}: {stdout_tail}",
+                where=where,
+                remedy="run ansible-playbook by hand to see why",
+            )
         return PlayResult(name, tuple(hosts), tuple(collector.events), collector.published)
 
 
@@ -122,14 +128,19 @@ def check_stats(
         bad = sorted(host for host, count in (stats.get(kind) or {}).items() if count)
         if bad:
             raise CannotMeasure(f"{word}: {', '.join(bad)}", where=where, remedy=_REMEDY[word])
-    ignored = stats.get("ignored") or {}
-    if any(ignored.values()):
+    ignored = sorted(host for host, count in (stats.get("ignored") or {}).items() if count)
+    if ignored:
         raise CannotMeasure(
-            f"errors were ignored on {', '.join(sorted(ignored))}",
+            f"errors were ignored on {', '.join(ignored)}",
             where=where,
             remedy="remove ignore_errors from the playbook",
         )
-    reported = set(stats.get("ok") or {}) | set(stats.get("changed") or {})
+    reported = {
+        host
+        for kind in ("ok", "changed")
+        for host, count in (stats.get(kind) or {}).items()
+        if count
+    }
     missing = sorted(set(expected) - reported)
     if missing:
         reached = f"{len(expected) - len(missing)} of {len(expected)} hosts"
