@@ -298,16 +298,17 @@ def gate1(failing: bool = False, hosts: int = 2) -> ReportInput:
     """G1: facts of engine hosts, load clients and the appliance."""
     engines = tuple(f"engine-{i}" for i in range(1, hosts + 1))
     groups = {"appliances": ("fx100-a",), "engines": engines, "load_clients": ("load-1", "load-2")}
-    good = {"cpu_count": 192.0, "memory": 1.6e12, "open_files_limit": 1048576.0,
+    good: dict[str, float | str | None] = {"cpu_count": 192.0, "memory": 1.6e12, "open_files_limit": 1048576.0,
             "device_link_rate": 100e9, "device_model": "FX100 (simulated)",
             "device_serial": contract().appliance.serials[0],
             "device_firmware": "sim-1.0"}  # fmt: skip
-    clauses, observed = [], []
+    clauses: list[ClauseVerdict] = []
+    observed: list[Observed] = []
     for terms in contract().gate(1).clause:
         assert isinstance(terms, LimitClause) and terms.hosts is not None
         figures = []
         for host in groups[terms.hosts]:
-            value: float | str | None = good[terms.metric]
+            value = good[terms.metric]
             verdict, reason = Verdict.PASS, Reason("met")
             if failing and terms.metric == "device_firmware":
                 value, verdict = "sim-0.9", Verdict.FAIL
@@ -322,8 +323,8 @@ def gate1(failing: bool = False, hosts: int = 2) -> ReportInput:
         clauses.append(clause_verdict(terms, figures))
     decision = Decision.STOP_LOSS if failing else Decision.PROCEED
     why = Reason("stop") if failing else Reason("next_gate")
-    verdict = gate_verdict(1, clauses, decision, why)
-    return report_input(verdict, analysis([], observed=tuple(observed), expected_hosts=groups))
+    judged = gate_verdict(1, clauses, decision, why)
+    return report_input(judged, analysis([], observed=tuple(observed), expected_hosts=groups))
 
 
 def gate2() -> ReportInput:

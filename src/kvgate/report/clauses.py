@@ -10,7 +10,7 @@ from typing import Final
 from markupsafe import Markup
 
 from kvgate.contract import AnswersClause, Clause, CompareClause, ErrorsClause, LimitClause
-from kvgate.criterion import METRICS, Effect
+from kvgate.criterion import METRICS, Effect, Source
 from kvgate.report.charts import mini_interval, pairs_chart
 from kvgate.report.effects import (
     favourable_end,
@@ -60,6 +60,7 @@ class ClauseView:
     verdict: Verdict
     icon: Markup
     reason: str
+    in_matrix: bool
     rows: tuple[FigureRow, ...]
     front: tuple[FigureRow, ...]
     hidden: int
@@ -85,6 +86,12 @@ def clause_text(clause: ClauseVerdict, lang: str) -> str:
     return clause.text.get(lang) or next(iter(clause.text.values()), clause.metric)
 
 
+def in_matrix(clause: ClauseVerdict) -> bool:
+    """Whether its figures are facts of hosts, all of which stand in the matrix."""
+    metric = METRICS.get(clause.metric)
+    return metric is not None and metric.source is Source.FACT
+
+
 def clause_views(source: ReportInput, t: Texts) -> tuple[ClauseView, ...]:
     """Every clause of the verdict, in its order."""
     clauses = source.verdict.clauses
@@ -105,12 +112,13 @@ def _view(source: ReportInput, clause: ClauseVerdict, everything: bool, t: Texts
         verdict=clause.verdict,
         icon=icon(clause.verdict),
         reason=clause.reason.text(t.lang),
-        rows=rows,
+        in_matrix=in_matrix(clause),
+        rows=tuple(r for r in rows if r.verdict is not Verdict.PASS) if in_matrix(clause) else rows,
         front=front,
         hidden=len(rows) - len(front),
         terms=tuple(_terms(source, clause, terms, t)),
         chart=_chart(source, clause, terms, t),
-        findings=tuple(f.text(t.lang) for f in clause.findings),
+        findings=tuple(sentence(f.text(t.lang), t.lang) for f in clause.findings),
     )
 
 
@@ -183,7 +191,7 @@ def _terms(
         )
         rows.append((t("terms.answers"), count(terms.min_answers)))
     formula = METRICS.get(clause.metric)
-    if formula is not None:
+    if formula is not None and formula.source is not Source.FACT:
         rows.append((t("terms.formula"), t.find(f"formula.{clause.metric}", formula.formula)))
     return rows
 

@@ -114,6 +114,22 @@ class GateView:
 
 
 @dataclass(frozen=True, slots=True)
+class CampaignRow:
+    """One gate's run in the table of a campaign's first page."""
+
+    anchor: str
+    gate: str
+    title: str
+    run: str
+    verdict: Verdict
+    icon: Markup
+    decision: str
+    reason: str
+    as_of: str
+    manifest: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReportView:
     """The whole report."""
 
@@ -124,11 +140,12 @@ class ReportView:
     created: str
     gates: tuple[GateView, ...]
     overview: Front | None
+    campaign: tuple[CampaignRow, ...]
     glossary: tuple[tuple[str, str], ...]
     method: tuple[str, ...]
     references: tuple[str, ...]
     judged_by: str
-    contents: tuple[tuple[str, str, str], ...]
+    contents: tuple[tuple[tuple[str, str, str], ...], ...]
 
 
 def moment(text: str) -> datetime:
@@ -192,6 +209,7 @@ def report_view(inputs: Sequence[ReportInput], t: Texts) -> ReportView:
         created=max(moment(s.verdict.as_of) for s in inputs).strftime("%Y-%m-%dT%H:%M:%SZ"),
         gates=gates,
         overview=_front(first, inputs, t) if len(inputs) > 1 else None,
+        campaign=tuple(_campaign_row(s, g, t) for s, g in zip(inputs, gates, strict=True)),
         glossary=tuple((t(f"glossary.{k}.term"), t(f"glossary.{k}.text")) for k in GLOSSARY),
         method=tuple(t(f"method.{key}") for key in METHOD),
         references=tuple(t(f"references.{key}") for key in REFERENCES),
@@ -200,8 +218,24 @@ def report_view(inputs: Sequence[ReportInput], t: Texts) -> ReportView:
     )
 
 
-def _contents(gates: Sequence[GateView], t: Texts) -> tuple[tuple[str, str, str], ...]:
-    """Number, anchor and title of each chapter, in the order of the templates."""
+def _campaign_row(source: ReportInput, view: GateView, t: Texts) -> CampaignRow:
+    v = source.verdict
+    return CampaignRow(
+        anchor=view.key,
+        gate=view.front.gate,
+        title=view.front.title,
+        run=count(v.run),
+        verdict=v.verdict,
+        icon=icon(v.verdict),
+        decision=view.front.word,
+        reason=as_sentence(v.reason.text(t.lang), t.lang),
+        as_of=_as_of(v.as_of),
+        manifest=view.manifest[:16],
+    )
+
+
+def _contents(gates: Sequence[GateView], t: Texts) -> tuple[tuple[tuple[str, str, str], ...], ...]:
+    """Number, anchor and title of each chapter in the order of the templates, in two columns."""
     rows: list[tuple[str, str]] = []
     for g in gates:
         tail = f" · {g.front.gate}" if len(gates) > 1 else ""
@@ -219,7 +253,9 @@ def _contents(gates: Sequence[GateView], t: Texts) -> tuple[tuple[str, str, str]
         titles = {"blocks": "measurements"}
         rows += [(f"{g.key}-{n}", t(f"chapter.{titles.get(n, n)}") + tail) for n in names]
     rows += [("method", t("chapter.method")), ("glossary", t("chapter.glossary"))]
-    return tuple((str(i), anchor, title) for i, (anchor, title) in enumerate(rows, start=1))
+    numbered = [(str(i), anchor, title) for i, (anchor, title) in enumerate(rows, start=1)]
+    half = (len(numbered) + 1) // 2
+    return tuple(tuple(numbered[i::half]) for i in range(half))
 
 
 def _steps(source: ReportInput, inputs: Sequence[ReportInput], t: Texts) -> tuple[Step, ...]:
@@ -369,7 +405,7 @@ def _gate(source: ReportInput, inputs: Sequence[ReportInput], i: int, t: Texts) 
         hosts=tuple(
             compare(source.environment, page, t, by_difference=False) for page in abreast(hosts)
         ),
-        findings=tuple(f.text(t.lang) for f in v.findings),
+        findings=tuple(as_sentence(f.text(t.lang), t.lang) for f in v.findings),
         waivers=source.waivers,
         retests=source.retests,
         reruns=source.reruns,

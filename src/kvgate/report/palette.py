@@ -58,6 +58,7 @@ SCREEN_NAMES: Final[Mapping[str, str]] = {
 
 def for_screen(svg: str) -> str:
     """``svg`` with its colours as CSS variables, so that dark mode reaches the charts."""
+    svg = str(svg)  # a Markup would escape what is put in
     for colour, name in SCREEN_NAMES.items():
         svg = svg.replace(f'="{colour}"', f'="{name}"')
     return svg

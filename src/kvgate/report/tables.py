@@ -23,7 +23,7 @@ Row = TypeVar("Row")
 CAP: Final = 120
 """Rows of one table in a report; the bundle has all of them."""
 
-HOSTS_ABREAST: Final = 6
+HOSTS_ABREAST: Final = 5
 COLUMNS_ABREAST: Final = 4
 
 
@@ -252,7 +252,10 @@ class Matrix:
 def matrices(
     hosts: Sequence[str], rows: Iterable[tuple[str, str, str, Mapping[str, tuple[str, Verdict]]]]
 ) -> tuple[Matrix, ...]:
-    """Rows are (clause, check, required, {host: (value, verdict)}); unlike values are marked."""
+    """Rows are (clause, check, required, {host: (value, verdict)}); unlike values are marked.
+
+    Hosts that the same checks concern stand together.
+    """
     full: list[tuple[str, str, str, dict[str, MatrixCell]]] = []
     for clause, check, required, values in rows:
         usual = Counter(v for v, _ in values.values()).most_common(1)
@@ -263,7 +266,16 @@ def matrices(
         }
         full.append((clause, check, required, cells))
     nothing = MatrixCell("", None, False)
-    pages = [hosts[i : i + HOSTS_ABREAST] for i in range(0, len(hosts), HOSTS_ABREAST)]
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for host in hosts:
+        asked = tuple(clause for clause, _, _, cells in full if host in cells)
+        alike.setdefault(asked, []).append(host)
+    alike.pop((), None)
+    pages = [
+        group[i : i + HOSTS_ABREAST]
+        for group in alike.values()
+        for i in range(0, len(group), HOSTS_ABREAST)
+    ]
     return tuple(
         Matrix(
             tuple(page),
