@@ -461,12 +461,13 @@ def _first_problem(error: ValidationError) -> tuple[str, str]:
     by_form: dict[str, list[tuple[tuple[int | str, ...], str]]] = {}
     for problem in problems:
         loc = problem["loc"]
-        form = next((str(p) for p in loc if str(p).endswith("Clause")), "")
-        plain = tuple(p for p in loc if not str(p).endswith("Clause"))
+        form = next((str(p) for p in loc if "Clause" in str(p)), "")
+        plain = tuple(p for p in loc if "Clause" not in str(p))
         message = _message(problem["type"], problem["msg"])
         by_form.setdefault(form, []).append((plain, message))
     best = min(by_form.values(), key=len)
-    loc, message = best[0]
+    # An unknown key has a place in the file; a missing one often is the same key, misspelt.
+    loc, message = min(best, key=lambda problem: problem[1] != "unknown key")
     if message.startswith("@"):
         _, path, message = message.split("@", 2)
         return path, message
