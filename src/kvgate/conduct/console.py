@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from kvgate.conduct.gate import Order, Outcome, check_order, run_gate
 from kvgate.conduct.workspace import Workspace, workspace
 from kvgate.contract import Contract, load_contract
 from kvgate.drive.playbooks import list_inventory
-from kvgate.errors import KvgateError, UsageError
+from kvgate.errors import CannotMeasure, Interrupted, KvgateError, UsageError
 from kvgate.inventory import inventory_from
 from kvgate.progress import shown
 from kvgate.rehearsal.faults import parse_faults
@@ -43,6 +44,7 @@ class Console:
         self._faults_from = faults_from
         self._selection = Selection({})
         self._ended: dict[int, Outcome | KvgateError] = {}
+        self.interrupted: Interrupted | None = None
 
     @classmethod
     def from_options(cls, options: Any, root: Path) -> Console:
@@ -96,17 +98,42 @@ class Console:
     def _run(self, gate: int) -> Outcome | KvgateError:
         faults = self._order.faults if gate >= self._faults_from else ()
         order = _with(self._order, self._order.workspace, faults)
+        if self.interrupted is not None:
+            return self.interrupted
         try:
             with shown() as progress:
                 return run_gate(order, gate, self._selection.by_gate.get(gate, ()), progress)
+        except Interrupted as error:
+            self.interrupted = error
+            return error
         except KvgateError as error:
             return error
+        except Exception as error:  # noqa: BLE001 - our own fault is no verdict, and is kept
+            return self._own_fault(error)
+
+    def _own_fault(self, error: Exception) -> KvgateError:
+        """A fault of kvgate itself: one line for the reader, the details in a file."""
+        path = self._order.workspace.root / "internal-fault.txt"
+        details = "".join(traceback.format_exception(error))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(details)
+        except OSError:
+            path = Path("(the details could not be written)")
+        return CannotMeasure(
+            f"kvgate itself failed: {type(error).__name__}: {error}",
+            where=str(path),
+            remedy="nothing was judged; send that file to the maintainers",
+        )
 
     def all_passed(self) -> bool:
         """Every selected gate ended with a PASS; no gate selected is no success."""
         ended = [self._ended.get(gate) for gate in self._selection.by_gate]
         return bool(ended) and all(
-            isinstance(e, Outcome) and e.judged.verdict.verdict is Verdict.PASS for e in ended
+            isinstance(e, Outcome)
+            and e.judged.verdict.verdict is Verdict.PASS
+            and e.published is not None
+            for e in ended
         )
 
     def summary(self) -> Iterator[str]:
@@ -130,11 +157,15 @@ def _lines(gate: int, outcome: Outcome) -> Iterator[str]:
     for clause in verdict.clauses:
         if clause.verdict is not Verdict.PASS:
             yield f"      {clause.clause} {clause.verdict}: {clause.reason}"
-    for pdf in outcome.published.pdf:
-        yield f"      PDF      {pdf}"
-    yield f"      HTML     {outcome.published.html[0]}"
-    yield f"      JUnit    {outcome.published.junit}"
-    yield f"      verdict  {outcome.published.verdict}"
+    if outcome.published is None:
+        yield f"      the report could not be written: {outcome.report_fault}"
+        yield f"      the verdict stands; try again: kvgate report {outcome.bundle}"
+    else:
+        for pdf in outcome.published.pdf:
+            yield f"      PDF      {pdf}"
+        yield f"      HTML     {outcome.published.html[0]}"
+        yield f"      JUnit    {outcome.published.junit}"
+    yield f"      verdict  {outcome.bundle / 'verdict.json'}"
 
 
 def _with(order: Order, space: Workspace, faults: tuple[str, ...]) -> Order:

@@ -46,10 +46,16 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A judged and sealed gate run with the paths of its report."""
+    """A judged and sealed gate run with the paths of its report.
+
+    ``published`` is None where the report could not be written; the verdict stands all the same,
+    and ``report_fault`` says why.
+    """
 
     judged: Judged
-    published: Published
+    bundle: Path
+    published: Published | None
+    report_fault: str = ""
 
 
 def run_gate(order: Order, gate: int, selected: tuple[str, ...], progress: Progress) -> Outcome:
@@ -86,8 +92,12 @@ def run_gate(order: Order, gate: int, selected: tuple[str, ...], progress: Progr
             kvgate_version=kvgate.__version__,
         )
     progress.doing("writing the report")
-    return Outcome(judged, publish(order.workspace.bundle(gate, opening.run),
-                                   order.workspace.reports, order.workspace.history()))  # fmt: skip
+    bundle = order.workspace.bundle(gate, opening.run)
+    try:
+        published = publish(bundle, order.workspace.reports, order.workspace.history())
+    except Exception as error:  # noqa: BLE001 - a broken report must never cost the verdict
+        return Outcome(judged, bundle, None, f"{type(error).__name__}: {error}")
+    return Outcome(judged, bundle, published)
 
 
 def check_order(order: Order) -> None:
