@@ -81,11 +81,16 @@ def verdict(request: pytest.FixtureRequest) -> Iterator[ClauseVerdict]:
     if console is None:
         pytest.fail("a clause was asked for outside a gate's test", pytrace=False)
     capture = request.config.pluginmanager.getplugin("capturemanager")
+    fault = ""
     try:
         with capture.global_and_fixture_disabled():
             found = console.verdict_of(_clause_id(request.node))
     except KvgateError as error:
-        pytest.fail(str(error), pytrace=False)
+        fault = str(error)
+    if console.interrupted is not None:
+        pytest.exit(fault, returncode=1)
+    if fault:
+        pytest.fail(fault, pytrace=False)
     request.node.user_properties.append(("verdict", str(found.verdict)))
     if found.verdict is Verdict.INVALID:
         pytest.fail(f"{found.clause} INVALID: {found.reason}", pytrace=False)
