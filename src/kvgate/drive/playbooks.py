@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -264,13 +265,25 @@ def list_inventory(path: Path) -> Mapping[str, Any]:
         command, capture_output=True, text=True, timeout=120, check=False, env=env
     )
     if done.returncode != 0:
-        message = next(
-            (s for s in done.stderr.splitlines() if "ERROR" in s or "rror" in s), done.stderr
-        )
+        place, message = why_unreadable(done.stderr)
         raise UsageError(
-            f"Ansible cannot read it: {message.strip()[:400]}",
-            where=str(path),
+            f"Ansible cannot read it: {message}",
+            where=place or str(path),
             remedy="correct that file",
         )
     listing: Mapping[str, Any] = json.loads(done.stdout)
     return listing
+
+
+_ORIGIN = re.compile(r"^Origin: (/\S+:\d+:\d+)\s*$", re.MULTILINE)
+_PARSING = re.compile(r"^(YAML parsing failed: .+)$", re.MULTILINE)
+
+
+def why_unreadable(stderr: str) -> tuple[str, str]:
+    """(file:line:column or "", message) of what ansible-inventory printed."""
+    origin, parsing = _ORIGIN.search(stderr), _PARSING.search(stderr)
+    if parsing is not None:
+        return (origin.group(1) if origin else ""), parsing.group(1).strip()[:400]
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    error = next((line for line in lines if "ERROR" in line), lines[0] if lines else "no message")
+    return (origin.group(1) if origin else ""), error.removeprefix("[ERROR]: ")[:400]
