@@ -91,10 +91,27 @@ def _environment(
     return shown
 
 
-def _flat(info: Mapping[str, Any]) -> dict[str, str]:
-    """What a role said is running, one line a key, for the report's environment page."""
-    return {
-        key: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-        for key, value in sorted(info.items())
-        if value not in (None, "", [], {})
-    }
+def _flat(info: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """What a role said is running, one short line a key; what changes with every start (process
+    ids, byte counts, ports in use) says nothing about a version and is left out."""
+    shown: dict[str, str] = {}
+    for key, value in sorted(info.items()):
+        name = f"{prefix}{key}"
+        if value in (None, "", [], {}) or key in _PASSING:
+            continue
+        if isinstance(value, Mapping):
+            shown |= _flat(value, f"{name}.")
+        elif isinstance(value, list) and value and all(isinstance(v, Mapping) for v in value):
+            for item in value:
+                shown |= _flat(item, f"{name}.")
+        elif isinstance(value, list):
+            shown[name] = " ".join(str(v) for v in value)
+        else:
+            shown[name] = value if isinstance(value, str) else json.dumps(value)
+    return shown
+
+
+_PASSING = frozenset(
+    {"ok", "action", "pid", "started_ticks", "supervisor_pid", "group_pids", "store_pids", "io",
+     "created", "used_bytes", "engine_health", "running", "log", "command", "store_dir", "store"}
+)  # fmt: skip
