@@ -298,7 +298,8 @@ def gate1(failing: bool = False, hosts: int = 2) -> ReportInput:
     """G1: facts of engine hosts, load clients and the appliance."""
     engines = tuple(f"engine-{i}" for i in range(1, hosts + 1))
     groups = {"appliances": ("fx100-a",), "engines": engines, "load_clients": ("load-1", "load-2")}
-    good: dict[str, float | str | None] = {"cpu_count": 192.0, "memory": 1.6e12, "open_files_limit": 1048576.0,
+    good: dict[str, float | str | None] = {
+            "cpu_count": 192.0, "memory": 1.6e12, "open_files_limit": 1048576.0,
             "device_link_rate": 100e9, "device_model": "FX100 (simulated)",
             "device_serial": contract().appliance.serials[0],
             "device_firmware": "sim-1.0"}  # fmt: skip
