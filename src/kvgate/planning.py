@@ -144,13 +144,14 @@ def cost(contract: Contract, gate: int, durations: Durations) -> Cost:
         return durations.request_s * sum(counts)
 
     blocks_s = measured_s(cells)
-    stores = {contract.arms[a].store for a in plan.compare} - {"none"}
-    primed = 0
-    for workload, level in dict.fromkeys(cells):
-        terms = contract.workloads[workload]
-        pools = {"cold_restore": plan.pools, "probe": 1}.get(terms.kind, 0)
-        primed += pools * terms.requests_per_level * level
-    fixed_s = len(stores) * (durations.start_s + primed * durations.prime_s)
+    restored = dict.fromkeys(plan.compare, (cells, plan.pools))
+    if plan.reference_arm is not None:
+        restored.setdefault(plan.reference_arm, (reference, 1))
+    fixed_s = 0.0
+    for arm, (chosen, pools) in restored.items():
+        if contract.arms[arm].store != "none":
+            prompts = _primed(contract, chosen, pools)
+            fixed_s += durations.start_s + prompts * durations.prime_s
     if plan.reference_arm is not None:
         fixed_s += durations.start_s + measured_s(reference)
     return Cost(
@@ -158,6 +159,16 @@ def cost(contract: Contract, gate: int, durations: Durations) -> Cost:
         2 * (durations.start_s + blocks_s) / 3600,
         2 * (len(cells) * durations.start_s + blocks_s) / 3600,
     )
+
+
+def _primed(contract: Contract, cells: Sequence[tuple[str, int]], pools: int) -> int:
+    """Prompts that an arm's store is given: every pool of the cold cells, and the probes once."""
+    prompts = 0
+    for name, level in dict.fromkeys(cells):
+        workload = contract.workloads[name]
+        count = {"cold_restore": pools, "probe": 1}.get(workload.kind, 0)
+        prompts += count * workload.requests_per_level * level
+    return prompts
 
 
 def _pairs(contract: Contract, gate: int) -> PairPlan:
