@@ -11,8 +11,13 @@ import hashlib
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from kvgate.contract import CellPlan, Contract, PairPlan, Workload
+
+
+COLD_BEFORE_WARM: Final = "cold_restore"
+"""The workload whose prompts a warm block repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +91,7 @@ def pair_order(contract: Contract, gate: int, plan: PairPlan, pair: int, run: in
     reversed_ = reversed_first != (pair % 2 == 1)
     cells = list(cells_of(plan.cells))
     random.Random(seed_of(contract, "cells", gate, run, pair)).shuffle(cells)
-    # A warm block reads what the cold block before it left behind, so it keeps its place.
-    cells.sort(key=lambda cell: contract.workloads[cell.workload].kind == "warm")
+    cells = _warm_after_cold(contract, cells)
     pool = pair % plan.pools
     roles = ["reference", "test"]
     if reversed_:
@@ -104,6 +108,18 @@ def pair_order(contract: Contract, gate: int, plan: PairPlan, pair: int, run: in
         for position, role in enumerate(roles)
     )
     return PairOrder(pair, (sessions[0], sessions[1]))
+
+
+def _warm_after_cold(contract: Contract, cells: list[Cell]) -> list[Cell]:
+    """A warm block reads what the cold block of its level left in the engine's cache, which every
+    other block empties first: so it directly follows that block."""
+    warm = [c for c in cells if contract.workloads[c.workload].kind == "warm"]
+    ordered: list[Cell] = []
+    for cell in (c for c in cells if c not in warm):
+        ordered.append(cell)
+        if cell.workload == COLD_BEFORE_WARM:
+            ordered.extend(c for c in warm if c.level == cell.level)
+    return ordered + [c for c in warm if c not in ordered]
 
 
 def requests_in(workload: Workload, level: int) -> int:
@@ -142,5 +158,6 @@ def prompts_of(contract: Contract, gate: int, session: Session, cell: Cell) -> P
         # The same probes in every session: each answer is compared with the recompute arm's.
         return PromptRange(f"g{gate}/probe/{cell.label}", 0, count)
     if workload.kind == "warm":
-        return PromptRange(f"g{gate}/cold_restore@{cell.level}/pool{session.pool}", 0, count)
+        pool = f"g{gate}/{COLD_BEFORE_WARM}@{cell.level}/pool{session.pool}"
+        return PromptRange(pool, 0, count)
     return PromptRange(f"g{gate}/{cell.label}/pool{session.pool}", 0, count)

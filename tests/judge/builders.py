@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from math import exp, log, log1p
+from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -254,7 +254,7 @@ def cell(workload: str, level: int | None = None, role: str | None = None) -> Ch
     return chosen
 
 
-def tested(block: BlockResult) -> bool:
+def of_appliance(block: BlockResult) -> bool:
     return block.role == "test"
 
 
@@ -289,11 +289,3 @@ def with_facts(
     observations: tuple[Observed, ...], hosts: Mapping[str, tuple[str, ...]]
 ) -> Analysis:
     return Analysis((), (), observations, (), (), hosts, 1.0)
-
-
-def logs_of_a_drop(drop: float) -> float:
-    return -log1p(-drop)
-
-
-def ratio(value: float) -> float:
-    return log(value)

@@ -240,7 +240,7 @@ def _sources(contract: Contract, block: Block, speaks_of: About) -> Iterator[Con
         "declared_source",
         _who_missed(block, arm.store, total) if speaks_of is About.APPLIANCE else speaks_of,
         share,
-        limits.declared_source_share_at_least,
+        _declared_limit(contract, block, source),
         "1",
         f"the workload expects {source}: check connector, hash seed and what the store holds",
     )
@@ -253,6 +253,16 @@ def _sources(contract: Contract, block: Block, speaks_of: About) -> Iterator[Con
             "1",
             "the engine's own cache was warm: reset it and use prompts it has not seen",
         )
+
+
+def _declared_limit(contract: Contract, block: Block, source: str) -> float:
+    """The contract's share; an engine's own cache keeps whole chunks and never the last token, so a
+    short prompt cannot reach more than that."""
+    limit = contract.validity.declared_source_share_at_least
+    if source != "prompt_tokens_engine_cache":
+        return limit
+    tokens, chunk = int(block["prompt_tokens_each"]), contract.model.chunk_tokens
+    return min(limit, (tokens - 1) // chunk * chunk / tokens)
 
 
 def _who_missed(block: Block, store: str, prompt_tokens: float | None) -> About:
