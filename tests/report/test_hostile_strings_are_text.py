@@ -81,3 +81,18 @@ def test_the_report_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     page = html([example.gate3("pass")], "en", tmp_path / "p.html")
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in page
+
+
+def test_nothing_reaches_beyond_the_printed_area() -> None:
+    import weasyprint
+    from weasyprint.formatting_structure.boxes import TextBox
+
+    from kvgate.report.render import SCHEME, _fetcher, _html
+
+    page = _html([hostile()], "zh", "pdf.html.j2")
+    document = weasyprint.HTML(string=page, base_url=SCHEME, url_fetcher=_fetcher()).render()
+    millimetre = 96 / 25.4
+    for n, sheet in enumerate(document.pages, start=1):
+        for box in sheet._page_box.descendants():
+            if isinstance(box, TextBox):
+                assert box.position_x + box.width <= (210 - 17) * millimetre, (n, box.text[:40])

@@ -21,7 +21,6 @@ from kvgate.report.inputs import ReportInput
 from kvgate.report.pages import moment, report_view
 from kvgate.report.palette import for_screen
 from kvgate.report.svg import icon
-from kvgate.report.system import install_command, missing_system_libraries
 from kvgate.report.tables import CAP
 from kvgate.report.texts import texts
 from kvgate.report.webfonts import FONT_PLACE, web_fonts
@@ -85,6 +84,9 @@ def render_pdf(inputs: Sequence[ReportInput], lang: str, out: Path) -> Path:
     """
     html = _html(inputs, lang, "pdf.html.j2")
     check_coverage(html)
+    # Imported late, so that `python -m kvgate.report.system` runs a module not yet loaded.
+    from kvgate.report.system import install_command, missing_system_libraries
+
     missing = missing_system_libraries()
     if missing and missing != ["libharfbuzz-subset0"]:
         raise CannotMeasure(
