@@ -235,6 +235,8 @@ def start(
     if store is not None:
         result["store"] = _described(run, store_name, store, reused)
     result["wait_s"] = round(time.monotonic() - began_s, 3)
+    # Asked here already, since each further task of a play costs half a second.
+    result["info"] = info(engine_port, store_port if store is not None else 0)
     return result
 
 
