@@ -20,7 +20,7 @@ from kvgate.analyse.results import (
     SoakWindow,
 )
 from kvgate.contract import CompareClause, Contract, LimitClause, load_contract
-from kvgate.criterion import METRICS, effect_of
+from kvgate.criterion import METRICS, Effect, effect_of
 from kvgate.plan import Cell
 from kvgate.reason import Reason
 from kvgate.report import FileDigest, GateHistory, ReportInput
@@ -181,9 +181,10 @@ def _statistic(a: Analysis, terms: CompareClause, where: str, role: str) -> list
     return [float(getattr(b.statistics, name)) for b in blocks]
 
 
-def invalid_figure(where: str, threshold: float, n: int) -> Figure:
+def invalid_figure(where: str, terms: CompareClause, n: int) -> Figure:
     reason = Reason("too_few_pairs", {"n": n, "needed": 4, "conditions": "engine_cache_cold"})
-    return Figure(where, None, "1", ">=", threshold, Verdict.INVALID, reason, n)
+    relation = "<=" if terms.effect is Effect.RISE else ">="
+    return Figure(where, None, "1", relation, terms.threshold, Verdict.INVALID, reason, n)
 
 
 def clause_verdict(
@@ -262,7 +263,7 @@ def gate3(kind: str = "pass", **values: Any) -> ReportInput:
         if isinstance(terms, CompareClause):
             cells = [f"cold_restore@{level}" for level in terms.levels]
             if kind == "invalid":
-                figures = [invalid_figure(c, terms.threshold, 2) for c in cells]
+                figures = [invalid_figure(c, terms, 2) for c in cells]
             else:
                 figures = [compare_figure(a, terms, c, 2.6) for c in cells]
         elif terms.id == "G3.5":
