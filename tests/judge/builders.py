@@ -266,6 +266,16 @@ def everywhere(_block: BlockResult) -> bool:
     return True
 
 
+def with_wrong_answers(analysis: Analysis, arm: str, word: str = "z") -> Analysis:
+    return replace(
+        analysis,
+        answers=tuple(
+            answer(a.block, a.arm, int(a.prompt_digest[7:]), word=word) if a.arm == arm else a
+            for a in analysis.answers
+        ),
+    )
+
+
 # --- judging ------------------------------------------------------------------------------------
 
 

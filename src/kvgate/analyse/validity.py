@@ -164,7 +164,7 @@ def _environment(limits: Validity, block: Block) -> Iterator[Condition]:
         "engine_alive",
         About.ENVIRONMENT,
         None if again is None else again == 0,
-        "unknown" if again is None else f"{again} restarts",
+        None if again is None else f"{again} restarts",
         "0 restarts",
         "text",
         "the engine died or restarted in the block: see its log, then run again",

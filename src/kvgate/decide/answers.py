@@ -48,7 +48,7 @@ def judge_answers(
     usable = _usable_blocks(analysis.blocks)
     reference: dict[str, list[Answer]] = {}
     tested: list[Answer] = []
-    for answer in analysis.answers:
+    for answer in sorted(analysis.answers, key=lambda a: a.block):
         if answer.block not in usable:
             continue
         if answer.arm == clause.reference_arm:
