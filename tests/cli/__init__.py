@@ -1,0 +1,1 @@
+"""The commands of kvgate: what they print, how they end, and what they say to wrong input."""

@@ -1,0 +1,46 @@
+"""contract check and contract schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kvgate.contract import load_contract
+
+from .conftest import CONTRACT, Run
+
+
+def test_a_good_contract_is_named_with_its_digest(kvgate: Run) -> None:
+    ended = kvgate("contract", "check", CONTRACT)
+    assert (ended.code, ended.err) == (0, "")
+    assert load_contract(CONTRACT).digest in ended.out
+    told = json.loads(kvgate("contract", "check", CONTRACT, "--json").out)
+    assert told["digest"] == load_contract(CONTRACT).digest
+    assert told["clauses"]["1"][0] == "G1.1"
+
+
+@pytest.mark.parametrize("command", [["contract", "check"], ["plan", "--contract"]])
+@pytest.mark.parametrize("kind", ["missing", "folder", "empty", "binary", "not toml", "deep"])
+def test_what_is_no_contract_is_one_line(
+    kvgate: Run, tmp_path: Path, command: list[str], kind: str
+) -> None:
+    path = tmp_path / "contract.toml"
+    content = {"empty": b"", "binary": bytes(range(256)), "not toml": b"a = = 1\n",
+               "deep": b"a = " + b"[" * 50_000}.get(kind)  # fmt: skip
+    if kind == "folder":
+        path.mkdir()
+    elif content is not None:
+        path.write_bytes(content)
+    ended = kvgate(*command, path)
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert "contract" in ended.err
+
+
+def test_the_schema_is_json_schema_of_every_table(kvgate: Run) -> None:
+    told = json.loads(kvgate("contract", "schema").out)
+    assert told["$schema"].startswith("https://json-schema.org/")
+    assert {"schema", "arms", "validity", "gate1", "gate3"} <= set(told["properties"])
+    assert told["additionalProperties"] is False
+    assert "noise_carry_over" in told["$defs"]["PairPlan"]["properties"]
