@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kvgate.verdict import Decision, Verdict
+from kvgate.verdict import Verdict
 
 INK: Final = "#18222f"
 MUTED: Final = "#5a6675"
@@ -23,15 +23,6 @@ VERDICT: Final[Mapping[Verdict, str]] = {
     Verdict.FAIL: "#b5371a",
     Verdict.INCONCLUSIVE: "#96640a",
     Verdict.INVALID: "#56617a",
-}
-
-DECISION: Final[Mapping[Decision | None, str]] = {
-    Decision.PROCEED: VERDICT[Verdict.PASS],
-    Decision.STOP_LOSS: VERDICT[Verdict.FAIL],
-    Decision.EXTEND: VERDICT[Verdict.INCONCLUSIVE],
-    Decision.RERUN: VERDICT[Verdict.INVALID],
-    Decision.HOLD: VERDICT[Verdict.INVALID],
-    None: MUTED,
 }
 
 SERIES: Final = ("#1f5fa8", "#c77a1c", "#7a8594", "#7d4f92", "#3c8d63")

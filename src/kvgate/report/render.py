@@ -16,9 +16,10 @@ from markupsafe import Markup
 
 from kvgate.errors import CannotMeasure, UsageError
 from kvgate.report.assets import assets_dir
+from kvgate.report.front import moment
 from kvgate.report.glyphs import FONTS, check_coverage, visible
 from kvgate.report.inputs import ReportInput
-from kvgate.report.pages import moment, report_view
+from kvgate.report.pages import report_view
 from kvgate.report.palette import for_screen
 from kvgate.report.svg import icon
 from kvgate.report.tables import CAP
