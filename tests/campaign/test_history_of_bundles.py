@@ -1,0 +1,140 @@
+"""A campaign's history is read from its bundles: what is not intact has no PASS."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvgate.campaign import Mode, open_gate
+from kvgate.conduct.workspace import Workspace, past_run, workspace
+from kvgate.contract import load_contract
+from kvgate.errors import GateClosed, UsageError
+from kvgate.evidence.journal import Journal
+from kvgate.verdict import Decision, Verdict
+
+CONTRACT = load_contract(Path(__file__).parents[2] / "gates" / "contracts" / "rehearsal.toml")
+
+
+def bundle(root: Path, gate: int = 2, run: int = 1, *, seal: bool = True, **changed: Any) -> Path:
+    """A small bundle as a gate leaves it; the verdict in it is made up."""
+    path = Workspace(root).bundle(gate, run)
+    campaign = {
+        "name": root.name, "gate": gate, "run": run, "mode": "counted", "rehearsal": True,
+        "as_of": "2026-03-03T10:00:00+00:00", "contract_digest": CONTRACT.digest,
+        "serials": list(CONTRACT.appliance.serials), "firmware": CONTRACT.appliance.firmware,
+    } | changed  # fmt: skip
+    with Journal(path) as journal:
+        journal.write_bytes("contract.toml", b"# made up\n")
+        journal.write_json("campaign.json", campaign)
+        journal.write_json("verdict.json", {"verdict": "PASS", "decision": "PROCEED"})
+        if seal:
+            journal.seal(previous_manifest_sha256=None, kvgate_version="0.0.test")
+    return path
+
+
+def opens(root: Path) -> bool:
+    """Whether G3 opens on what lies in the campaign's folder."""
+    try:
+        open_gate(
+            CONTRACT, 3, Workspace(root).history(),
+            as_of=datetime(2026, 3, 4, tzinfo=UTC), rehearsal=True,
+            serials=CONTRACT.appliance.serials, firmware=CONTRACT.appliance.firmware,
+        )  # fmt: skip
+    except GateClosed:
+        return False
+    return True
+
+
+def test_a_sealed_pass_is_read_back_and_opens_the_next_gate(tmp_path: Path) -> None:
+    bundle(tmp_path)
+    (run,) = Workspace(tmp_path).history()
+    assert (run.gate, run.run, run.mode) == (2, 1, Mode.COUNTED)
+    assert (run.verdict, run.decision, run.counts) == (Verdict.PASS, Decision.PROCEED, True)
+    assert opens(tmp_path)
+
+
+def test_an_unsealed_pass_is_none(tmp_path: Path) -> None:
+    bundle(tmp_path, seal=False)
+    (run,) = Workspace(tmp_path).history()
+    assert (run.verdict, run.counts) == (None, False)
+    assert not opens(tmp_path)
+
+
+def rewrite(path: Path, **changed: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+
+TAMPER: dict[str, Callable[[Path], object]] = {
+    "verdict changed": lambda b: rewrite(b / "verdict.json", verdict="PASS", reason="better"),
+    "campaign changed": lambda b: rewrite(b / "campaign.json", serials=["OTHER"]),
+    "run changed": lambda b: rewrite(b / "campaign.json", run=2),
+    "contract changed": lambda b: (b / "contract.toml").write_bytes(b"# softer\n"),
+    "file added": lambda b: (b / "extra.txt").write_bytes(b"x"),
+    "contract removed": lambda b: (b / "contract.toml").unlink(),
+    "verdict removed": lambda b: (b / "verdict.json").unlink(),
+    "manifest removed": lambda b: (b / "manifest.json").unlink(),
+    "manifest no JSON": lambda b: (b / "manifest.json").write_bytes(b"{"),
+    "state reopened": lambda b: rewrite(b / "state.json", state="open"),
+    "campaign no JSON": lambda b: (b / "campaign.json").write_bytes(b"["),
+    "everything removed": lambda b: [p.unlink() for p in b.iterdir()],
+}
+
+
+@pytest.mark.parametrize("how", TAMPER)
+def test_a_tampered_pass_is_none(tmp_path: Path, how: str) -> None:
+    TAMPER[how](bundle(tmp_path))
+    (run,) = Workspace(tmp_path).history()
+    assert (run.verdict, run.decision, run.counts) == (None, None, False)
+    assert not opens(tmp_path)
+
+
+def test_a_bundle_under_another_name_is_not_that_run(tmp_path: Path) -> None:
+    shutil.move(bundle(tmp_path, gate=1), Workspace(tmp_path).bundle(2, 1))
+    assert past_run(Workspace(tmp_path).bundle(2, 1), 2, 1).verdict is None
+    assert not opens(tmp_path)
+
+
+def test_what_is_no_bundle_is_no_history(tmp_path: Path) -> None:
+    for name in ("reports", "run", "g5-001", "g2-1", "g2-001.old"):
+        (tmp_path / name).mkdir()
+    assert Workspace(tmp_path).history() == ()
+    assert Workspace(tmp_path / "absent").history() == ()
+
+
+def test_runs_come_in_the_order_of_gates_and_runs(tmp_path: Path) -> None:
+    for gate, run in ((2, 2), (1, 1), (2, 1)):
+        bundle(tmp_path, gate, run)
+    assert [(r.gate, r.run) for r in Workspace(tmp_path).history()] == [(1, 1), (2, 1), (2, 2)]
+
+
+def test_an_interrupted_run_is_kept_and_takes_its_number(tmp_path: Path) -> None:
+    bundle(tmp_path)
+    path = Workspace(tmp_path).bundle(3, 1)
+    with pytest.raises(KeyboardInterrupt), Journal(path) as journal:
+        journal.write_json("campaign.json", {"gate": 3, "run": 1})
+        raise KeyboardInterrupt
+    opening = open_gate(
+        CONTRACT, 3, Workspace(tmp_path).history(),
+        as_of=datetime(2026, 3, 4, tzinfo=UTC), rehearsal=True,
+    )  # fmt: skip
+    assert (opening.run, opening.reruns_used) == (2, 0)
+
+
+def test_a_new_campaign_moves_the_old_one_aside_and_keeps_it(tmp_path: Path) -> None:
+    bundle(tmp_path / "c")
+    now = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
+    space = workspace(tmp_path, "c", fresh=True, now=now)
+    assert space.history() == ()
+    assert (tmp_path / "c.before-20260304T100000" / "g2-001" / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "x" * 65, "a b"])
+def test_a_campaign_name_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="campaign name"):
+        workspace(tmp_path, name, fresh=False)
