@@ -32,10 +32,6 @@ class Frozen(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-def _is_zero(value: float) -> bool:
-    return value == 0
-
-
 class Text(Frozen):
     """A sentence in both languages of the parties."""
 
@@ -153,9 +149,8 @@ class PairPlan(Frozen):
     spare_pairs: int = Field(ge=0)
     excluded_share_at_most: Fraction
     pools: PositiveInt = 2
-    # A contract without a guard keeps the digest it had before the guards existed.
-    noise_carry_over: Annotated[float, Field(ge=0, lt=1, exclude_if=_is_zero)] = 0.0
-    noise_sd_floor: Annotated[float, Field(ge=0, le=1, exclude_if=_is_zero)] = 0.0
+    noise_carry_over: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    noise_sd_floor: Annotated[float, Field(ge=0, le=1)] = 0.0
     reference_arm: Name | None = None
     reference_cells: tuple[CellPlan, ...] = ()
     warmup: tuple[CellPlan, ...] = ()

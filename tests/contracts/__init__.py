@@ -1,0 +1,1 @@
+"""The contracts that are shipped, and what the checker says of wrong ones."""

@@ -1,0 +1,181 @@
+"""The lab's role: its syntax, and what it publishes from an engine that only pretends to be one.
+
+systemd is not here, so units are never started; a `systemctl` of our own answers with a process id.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import ROOT
+
+TASKS = ("start", "cold", "info", "fault", "stop")
+ROLES = ROOT / "playbooks" / "roles"
+PROGRAM = Path(sys.executable).with_name("ansible-playbook")
+
+
+class _Engine(BaseHTTPRequestHandler):
+    """Answers as vLLM answers; nothing is served."""
+
+    def _answer(self, body: Any) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self) -> None:
+        models = {"data": [{"id": "some-model"}]}
+        self._answer(models if self.path == "/v1/models" else {"version": "0.20.1"})
+
+    def do_POST(self) -> None:
+        self._answer({})
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    server = HTTPServer(("127.0.0.1", 0), _Engine)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def play(
+    folder: Path, tasks_from: str, *options: str, roles: Path = ROLES, **variables: Any
+) -> Any:
+    """One task file of the role on this machine, without sudo."""
+    book = folder / "play.yml"
+    show = "{{ hostvars[inventory_hostname] | to_json }}"
+    dump = folder / "vars.json"
+    steps = [
+        {"ansible.builtin.import_role": {"name": "vllm", "tasks_from": tasks_from}},
+        {"ansible.builtin.copy": {"content": show, "dest": str(dump), "mode": "0600"}},
+    ]
+    book.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": steps}]))
+    extra = {"ansible_become": False, "ansible_connection": "local",
+             "ansible_python_interpreter": sys.executable, **variables}  # fmt: skip
+    env = os.environ | {
+        "ANSIBLE_ROLES_PATH": str(roles),
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "ANSIBLE_LOCALHOST_WARNING": "False",
+    }
+    done = subprocess.run(
+        [PROGRAM, "-i", "engine-1,", "-e", json.dumps(extra), *options, book],
+        capture_output=True, text=True, env=env, check=False, timeout=120,
+    )  # fmt: skip
+    return done, json.loads(dump.read_text()) if dump.exists() else {}
+
+
+def systemctl(folder: Path, answers: str) -> None:
+    path = folder / "systemctl"
+    path.write_text(f"#!/bin/sh\n{answers}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("tasks_from", TASKS)
+def test_every_task_file_is_sound_in_its_syntax(tmp_path: Path, tasks_from: str) -> None:
+    done, _ = play(tmp_path, tasks_from, "--syntax-check")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_it_tells_versions_and_command_line_but_no_key(tmp_path: Path, port: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()", "serve", "--api-key", "s3cret", "--max-model-len=9"],
+        stdin=subprocess.PIPE,
+    ) as engine:
+        try:
+            systemctl(tmp_path, f"echo {engine.pid}")
+            done, found = play(
+                tmp_path, "info",
+                kvgate_engine_port=port, kvgate_arm_name="appliance",
+                vllm_units={"appliance": "vllm-fx100.service"},
+                vllm_python=sys.executable, vllm_packages=["kvgate", "pytest"],
+            )  # fmt: skip
+        finally:
+            engine.kill()
+    assert done.returncode == 0, done.stdout + done.stderr
+    info = found["kvgate_engine_info"]
+    assert info["engine"] == "vLLM 0.20.1"
+    assert info["models"] == ["some-model"]
+    assert set(info["packages"]) == {"kvgate", "pytest"}
+    assert "--max-model-len=9" in info["command_line"]
+    assert "--api-key (hidden)" in info["command_line"]
+    assert info["store_pids"] == []
+
+
+def test_a_reset_of_the_engines_cache_is_proved_by_its_answer(tmp_path: Path, port: int) -> None:
+    done, found = play(
+        tmp_path, "fault", kvgate_engine_port=port, kvgate_arm_name="appliance",
+        kvgate_fault_kind="engine-cache-reset",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert found["kvgate_fault_proof"]["proved"] is True
+
+
+def test_a_store_without_a_unit_cannot_be_restarted(tmp_path: Path, port: int) -> None:
+    done, _ = play(
+        tmp_path, "fault", kvgate_engine_port=port, kvgate_arm_name="appliance",
+        kvgate_fault_kind="store-restart",
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "cannot inject store-restart into appliance" in done.stdout
+
+
+def test_an_arm_without_a_unit_is_named(tmp_path: Path, port: int) -> None:
+    done, _ = play(tmp_path, "start", kvgate_engine_port=port, kvgate_arm_name="baseline",
+                   vllm_units={"appliance": "a.service"})  # fmt: skip
+    assert done.returncode != 0
+    assert "names no unit for the arm baseline" in done.stdout
+
+
+def test_its_readme_says_that_it_never_ran_on_hardware() -> None:
+    readme = ROOT / "playbooks" / "roles" / "vllm" / "README.md"
+    assert "Never run on hardware" in readme.read_text()
+
+
+@pytest.mark.parametrize(
+    ("flag", "ok"), [("--max-model-len=9", True), ("--max-model-len=8", False)]
+)
+def test_an_engine_without_a_flag_of_the_contract_is_refused(
+    tmp_path: Path, port: int, flag: str, ok: bool
+) -> None:
+    """The last tasks of start.yml, from the process onwards; the units themselves need systemd."""
+    tasks = (ROLES / "vllm" / "tasks" / "start.yml").read_text()
+    tasks = tasks[tasks.index("- name: Wait until the engine is healthy") :]
+    role = tmp_path / "roles" / "vllm"
+    (role / "tasks").mkdir(parents=True)
+    (role / "tasks" / "start.yml").write_text(tasks)
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()", "serve", "--max-model-len=9"], stdin=subprocess.PIPE
+    ) as engine:
+        try:
+            systemctl(tmp_path, f"echo {engine.pid}")
+            done, _ = play(
+                tmp_path, "start", roles=tmp_path / "roles",
+                kvgate_engine_port=port, kvgate_arm_name="appliance", kvgate_engine_args=[flag],
+                vllm_units={"appliance": "a.service"}, vllm_address="127.0.0.1",
+                vllm_start_deadline_s=10, vllm_poll_s=1,
+            )  # fmt: skip
+        finally:
+            engine.kill()
+    assert (done.returncode == 0) is ok, done.stdout + done.stderr
+    assert ok or f"a.service runs without {flag}" in done.stdout
