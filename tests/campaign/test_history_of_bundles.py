@@ -70,6 +70,11 @@ def rewrite(path: Path, **changed: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
 
 
+def emptied(path: Path) -> None:
+    for entry in path.iterdir():
+        entry.unlink()
+
+
 TAMPER: dict[str, Callable[[Path], object]] = {
     "verdict changed": lambda b: rewrite(b / "verdict.json", verdict="PASS", reason="better"),
     "campaign changed": lambda b: rewrite(b / "campaign.json", serials=["OTHER"]),
@@ -82,7 +87,7 @@ TAMPER: dict[str, Callable[[Path], object]] = {
     "manifest no JSON": lambda b: (b / "manifest.json").write_bytes(b"{"),
     "state reopened": lambda b: rewrite(b / "state.json", state="open"),
     "campaign no JSON": lambda b: (b / "campaign.json").write_bytes(b"["),
-    "everything removed": lambda b: [p.unlink() for p in b.iterdir()],
+    "everything removed": emptied,
 }
 
 

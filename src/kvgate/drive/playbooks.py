@@ -22,9 +22,11 @@ from typing import Any
 
 import ansible_runner
 
+from kvgate.drive.descendants import Process, below, end, only
 from kvgate.errors import CannotMeasure, Interrupted, UsageError
 
 PLAY_TIMEOUT_S = 1800
+CANCEL_POLL_S = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +77,42 @@ class Playbooks:
 
         Raises CannotMeasure naming host, task and message; Interrupted when cancelled.
         """
+        if self._stop:
+            raise Interrupted(f"the play {name} was stopped before it began")
         collector = _Collector()
-        with _private_dir() as private:
-            runner = ansible_runner.run(
-                private_data_dir=str(private),
-                playbook=str(self._playbooks / f"{name}.yml"),
-                inventory=str(self._inventory),
-                extravars=dict(variables),
-                envvars=_environment(self._playbooks),
-                event_handler=collector.handle,
-                cancel_callback=lambda: self._stop,
-                quiet=True,
-                settings={"suppress_ansible_output": True, "idle_timeout": int(timeout_s)},
-                timeout=int(timeout_s),
-            )
-            stdout_tail = _tail(runner)
+        left_over: list[Process] = []
+
+        def cancelled() -> bool:
+            # What the play runs must be known before ansible-runner ends their parent.
+            if self._stop and not left_over and collector.pid is not None:
+                left_over.extend(below(collector.pid))
+            return self._stop
+
+        try:
+            with _private_dir() as private:
+                runner = ansible_runner.run(
+                    private_data_dir=str(private),
+                    playbook=str(self._playbooks / f"{name}.yml"),
+                    inventory=str(self._inventory),
+                    extravars=dict(variables),
+                    envvars=_environment(self._playbooks),
+                    event_handler=collector.handle,
+                    cancel_callback=cancelled,
+                    quiet=True,
+                    settings={
+                        "suppress_ansible_output": True,
+                        "idle_timeout": int(timeout_s),
+                        "pexpect_timeout": CANCEL_POLL_S,
+                    },
+                    timeout=int(timeout_s),
+                )
+                stdout_tail = _tail(runner)
+        except BaseException:
+            # A signal that unwinds us must not leave the play running behind our back.
+            if collector.pid is not None:
+                end((*below(collector.pid), *only(collector.pid)))
+            raise
+        end(tuple(left_over))
         if self._stop or runner.status == "canceled":
             raise Interrupted(f"the play {name} was stopped")
         where = f"playbooks/{name}.yml"
@@ -165,10 +188,14 @@ class _Collector:
         self.events: list[TaskEvent] = []
         self.published: dict[str, dict[str, Any]] = {}
         self.stats: Mapping[str, Any] | None = None
+        self.pid: int | None = None
         self._faults: list[tuple[str, str, str, str]] = []
 
     def handle(self, event: Mapping[str, Any]) -> bool:
         kind = str(event.get("event", ""))
+        # Every event of Ansible's own names the process that runs the playbook.
+        if self.pid is None and isinstance(event.get("pid"), int):
+            self.pid = event["pid"]
         data: Mapping[str, Any] = event.get("event_data") or {}
         host, task = str(data.get("host", "")), str(data.get("task", ""))
         if kind == "playbook_on_stats":
