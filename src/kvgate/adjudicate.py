@@ -129,7 +129,7 @@ def campaign_facts(plain: Mapping[str, Any], *, where: str) -> CampaignFacts:
             predecessor=None if before is None else Predecessor(**before),
             faults=tuple(str(f) for f in plain["faults"]),
             time_scale=float(plain["time_scale"]),
-            stopped_by=plain["stopped_by"],
+            extends=plain["extends"],
         )
     except (KeyError, ValueError, TypeError) as error:
         raise CannotMeasure(

@@ -39,7 +39,8 @@ class CampaignFacts:
     """``campaign.json``: everything a decision needs that is not a measurement.
 
     ``as_of`` is UTC in ISO 8601; ``selected`` are the clauses whose tests were collected;
-    ``retests_used`` and ``reruns_used`` count earlier counted runs of this gate.
+    ``retests_used`` and ``reruns_used`` count earlier counted runs of this gate; ``extends`` is the
+    manifest digest of the inconclusive run whose pairs this one goes on from.
     """
 
     name: str
@@ -60,7 +61,7 @@ class CampaignFacts:
     predecessor: Predecessor | None
     faults: tuple[str, ...]
     time_scale: float
-    stopped_by: str | None
+    extends: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +88,18 @@ class PastRun:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """That a gate may open, and how the run counts."""
+    """That a gate may open, and how the run counts.
+
+    ``extends`` is the inconclusive run whose pairs are kept: starting afresh after each
+    inconclusive result would be measuring until it pleases.
+    """
 
     mode: Mode
     run: int
     retests_used: int
     reruns_used: int
     predecessor: Predecessor | None
+    extends: PastRun | None = None
 
 
 def open_gate(
@@ -149,7 +155,15 @@ def open_gate(
             where=mine[-1].path,
             remedy="a person must act: find why the measurement fails, then start a new campaign",
         )
-    return Opening(Mode.COUNTED, run, retests, reruns, predecessor)
+    last = mine[-1] if mine else None
+    extends = last if last is not None and last.decision is Decision.EXTEND else None
+    if extends is not None and extends.contract_digest != contract.digest:
+        raise GateClosed(
+            f"G{gate} was inconclusive under another contract",
+            where=extends.path,
+            remedy="go on with the contract it was begun with, or start a new campaign",
+        )
+    return Opening(Mode.COUNTED, run, retests, reruns, predecessor, extends)
 
 
 def _predecessor(

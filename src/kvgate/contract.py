@@ -29,7 +29,7 @@ GATES: Final = (1, 2, 3, 4)
 class Frozen(BaseModel):
     """Every table of a contract: unknown keys refused, nothing coerced, nothing changed later."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Text(Frozen):

@@ -18,8 +18,8 @@ EXIT_INVALID: Final = 11
 class KvgateError(Exception):
     """A fault with its place and its remedy.
 
-    ``where`` is a file with line, a host, a URL or a port; ``remedy`` says what to do next. Both may
-    be empty where there is nothing to say.
+    ``where`` is a file with line, a host, a URL or a port; ``remedy`` says what to do next. Both
+    may be empty where there is nothing to say.
     """
 
     exit_code: int = EXIT_INVALID

@@ -39,7 +39,6 @@ class Inventory(BaseModel):
     engine_args: tuple[str, ...] = ()
     store_args: tuple[str, ...] = ()
     prime_args: tuple[str, ...] = ()
-    engine_home: str = ""
     waits_s: Annotated[float, Field(gt=0)] = 120.0
 
     @property
@@ -60,6 +59,8 @@ class Inventory(BaseModel):
 
 REQUIRED_GROUPS = ("engines", "appliances", "load_clients")
 _PREFIX = "kvgate_"
+PER_HOST = frozenset({"roce_interface"})
+"""Variables that only playbooks read and that may differ from host to host."""
 
 
 def inventory_from(listing: Mapping[str, Any], *, path: str) -> Inventory:
@@ -90,6 +91,8 @@ def inventory_from(listing: Mapping[str, Any], *, path: str) -> Inventory:
             if not key.startswith(_PREFIX):
                 continue
             name = key.removeprefix(_PREFIX)
+            if name in PER_HOST:
+                continue
             if name in variables and variables[name] != value:
                 raise UsageError(
                     f"{key} differs between hosts ({host} says {value!r})",

@@ -15,7 +15,6 @@ from typing import Final
 
 from kvgate.contract import CellPlan, Contract, PairPlan, Workload
 
-
 COLD_BEFORE_WARM: Final = "cold_restore"
 """The workload whose prompts a warm block repeats."""
 

@@ -17,6 +17,7 @@ from kvgate.verdict import ClauseVerdict, Verdict
 
 clause = pytest.mark.clause
 _CONSOLE: pytest.StashKey[Console] = pytest.StashKey()
+_WRITTEN: pytest.StashKey[frozenset[str] | None] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--engineering", action="store_true",
         help="run a gate out of order; such a run never counts")  # fmt: skip
     add("--fault", action="append", default=[], metavar="NAME[=VALUE][@ARM[+ARM]]",
-        help="play a fault (rehearsal only); from G3 on unless --fault-from says otherwise")  # fmt: skip
+        help="play a fault (rehearsal only), from G3 on; see also --fault-from")  # fmt: skip
     add("--fault-from", type=int, default=3, metavar="GATE", help="first gate that plays faults")
 
 
@@ -43,8 +44,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "clause(id): the contract's clause that a test stands for")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
+    """Note which clauses have a test before anything is deselected, and arrange what is left."""
+    written = frozenset(_clause_id(item) for item in items if item.get_closest_marker("clause"))
+    yield
+    config.stash[_WRITTEN] = None if any("::" in arg for arg in config.args) else written
+    _arrange(config, items)
+
+
+def _arrange(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out clauses that this contract does not have, and run gates in their order."""
     ours = [item for item in items if item.get_closest_marker("clause")]
     if not ours or config.option.collectonly:
@@ -69,7 +80,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     ids = [_clause_id(item) for item in session.items if item.get_closest_marker("clause")]
     try:
-        console.select(Selection.of(ids))
+        console.select(Selection.of(ids), session.config.stash[_WRITTEN])
     except KvgateError as error:
         raise pytest.UsageError(str(error)) from error
 

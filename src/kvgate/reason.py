@@ -124,8 +124,8 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "{where}：两组先后顺序有影响（{value}）",
     ),
     "one_piece_of_evidence": (
-        "in a closed loop TTFT is nearly level / throughput: the clauses on TTFT and throughput are "
-        "one piece of evidence, not two",
+        "in a closed loop TTFT is nearly level / throughput: the clauses on TTFT and throughput "
+        "are one piece of evidence, not two",
         "闭环负载下 TTFT 约等于 并发数/吞吐：首字延迟与吞吐两项条款实为同一份证据",
     ),
     "speedup": (

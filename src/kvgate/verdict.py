@@ -32,7 +32,7 @@ class Decision(StrEnum):
 
 
 class About(StrEnum):
-    """Whom a validity condition speaks about: only the appliance's own faults are held against it."""
+    """Whom a condition speaks about: only the appliance's own faults are held against it."""
 
     INSTRUMENT = "instrument"
     ENVIRONMENT = "environment"
@@ -85,8 +85,8 @@ class Exclusion:
 class Figure:
     """One measured number of a clause beside its threshold.
 
-    ``where`` is a cell ("cold_restore@16") or a host; ``value``, ``low``, ``high``, ``threshold`` are
-    in ``unit`` ("1" is a fraction); ``low``/``high`` is the interval that the verdict rests on;
+    ``where`` is a cell ("cold_restore@16") or a host; ``value``, ``low``, ``high``, ``threshold``
+    are in ``unit`` ("1" is a fraction); ``low``/``high`` is the interval that the verdict rests on;
     ``n`` counts pairs, hosts or requests; ``details`` are further numbers for the reader.
     """
 

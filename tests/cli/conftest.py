@@ -98,7 +98,7 @@ def write_g1(
         predecessor=None,
         faults=(),
         time_scale=60.0,
-        stopped_by=None,
+        extends=None,
     )
     groups = {name: [f"rehearsal-{name}"] for name in ("engines", "appliances", "load_clients")}
     with Journal(root) as journal:

@@ -68,7 +68,7 @@ def facts(gate: int = 3, **changed: Any) -> CampaignFacts:
         "predecessor": None,
         "faults": (),
         "time_scale": 1.0,
-        "stopped_by": None,
+        "extends": None,
     }
     return CampaignFacts(**(given | changed))
 

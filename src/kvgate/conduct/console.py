@@ -39,9 +39,10 @@ def gate_of(clause: str) -> int:
 class Console:
     """Runs gates on demand and remembers how each ended."""
 
-    def __init__(self, order: Order, faults_from: int) -> None:
+    def __init__(self, order: Order, faults_from: int, *, fresh: bool = False) -> None:
         self._order = order
         self._faults_from = faults_from
+        self._fresh = fresh
         self._selection = Selection({})
         self._ended: dict[int, Outcome | KvgateError] = {}
         self.interrupted: Interrupted | None = None
@@ -64,10 +65,9 @@ class Console:
             engineering=bool(options.engineering),
         )
         check_order(order)
-        space = workspace(
-            Path(options.campaigns), options.campaign or contract.id, fresh=options.new_campaign
-        )
-        return cls(_with(order, space, faults), int(options.fault_from))
+        name = options.campaign or contract.id
+        space = workspace(Path(options.campaigns), name, fresh=False)
+        return cls(_with(order, space, faults), int(options.fault_from), fresh=options.new_campaign)
 
     @property
     def contract(self) -> Contract:
@@ -78,11 +78,32 @@ class Console:
         contract = self.contract
         return frozenset(c.id for g in contract.gates for c in contract.gate(g).clause)
 
-    def select(self, selection: Selection) -> None:
-        """Take note of what will run. A clause without a test cannot be accepted, so it is named.
+    def select(self, selection: Selection, written: frozenset[str] | None) -> None:
+        """Take note of what will run; only then an earlier campaign is moved aside where asked.
 
-        Raises UsageError when a selected gate's contract has a clause that no test stands for.
+        ``written`` are the clauses that have a test, whether it was selected or not; None where the
+        command named single tests, so that nobody can know. A clause that was deselected is INVALID;
+        one that no test stands for could never be accepted.
+        Raises UsageError when a selected gate's contract has such a clause.
         """
+        untested = [
+            clause.id
+            for gate in selection.by_gate
+            for clause in self.contract.gate(gate).clause
+            if written is not None and clause.id not in written
+        ]
+        if untested:
+            raise UsageError(
+                f"the contract {self.contract.id} has clauses without a test: "
+                f"{', '.join(untested)}",
+                where="gates/",
+                remedy=f'write a test marked @clause("{untested[0]}"), or collect all of gates/',
+            )
+        if self._fresh:
+            root = self._order.workspace.root
+            space = workspace(root.parent, root.name, fresh=True)
+            self._order = _with(self._order, space, self._order.faults)
+            self._fresh = False
         self._selection = selection
 
     def verdict_of(self, clause: str) -> ClauseVerdict:

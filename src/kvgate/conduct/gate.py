@@ -16,7 +16,7 @@ import kvgate
 from kvgate.adjudicate import Judged, adjudicate
 from kvgate.campaign import CampaignFacts, Opening, open_gate, utc_text
 from kvgate.conduct.block import Bench
-from kvgate.conduct.sessions import Sessions
+from kvgate.conduct.sessions import Earlier, Sessions, carry_over
 from kvgate.conduct.soak import measure_soak
 from kvgate.conduct.workspace import Workspace
 from kvgate.contract import Contract
@@ -83,7 +83,10 @@ def run_gate(order: Order, gate: int, selected: tuple[str, ...], progress: Progr
         journal.write_bytes("contract.toml", order.contract_bytes)
         journal.write_json("inventory.json", inventory.model_dump(mode="json"))
         journal.write_json("campaign.json", facts)
-        _measure(order, gate, opening.run, journal, progress)
+        earlier = Earlier(opening.run)
+        if opening.extends is not None:
+            earlier = carry_over(journal, Path(opening.extends.path))
+        _measure(order, gate, earlier, journal, progress)
         judged = adjudicate(journal.root)
         journal.write_bytes("verdict.json", judged.verdict_json)
         before = opening.predecessor
@@ -161,11 +164,13 @@ def _campaign_facts(
         predecessor=opening.predecessor,
         faults=order.faults,
         time_scale=order.inventory.time_scale,
-        stopped_by=None,
+        extends=None if opening.extends is None else opening.extends.manifest_sha256,
     )
 
 
-def _measure(order: Order, gate: int, run: int, journal: Journal, progress: Progress) -> None:
+def _measure(
+    order: Order, gate: int, earlier: Earlier, journal: Journal, progress: Progress
+) -> None:
     terms = order.contract.gate(gate)
     run_dir = order.workspace.run_dir.resolve()
     run_dir.mkdir(parents=True, exist_ok=True)
@@ -181,7 +186,7 @@ def _measure(order: Order, gate: int, run: int, journal: Journal, progress: Prog
     bench = Bench(order.contract, order.inventory, gate, journal, run_dir / "work", progress)
     with _stopping(arms, run_dir, progress), _signals(playbooks):
         if terms.pairs is not None:
-            sessions = Sessions(bench, arms, terms.pairs, run, lambda: adjudicate(journal.root))
+            sessions = Sessions(bench, arms, terms.pairs, earlier, lambda: adjudicate(journal.root))
             progress.gate(gate, terms.title.en, sessions.steps() + 2)
             _facts(bench, arms, device=None)
             sessions.measure()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import asdict
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from kvgate.adjudicate import Judged
@@ -14,6 +16,8 @@ from kvgate.contract import CompareClause, PairPlan
 from kvgate.criterion import Effect
 from kvgate.decide.judge import all_pairs
 from kvgate.drive.arms import Arms
+from kvgate.evidence.bundle import load_bundle
+from kvgate.evidence.journal import Journal
 from kvgate.plan import (
     Cell,
     PromptRange,
@@ -27,20 +31,69 @@ from kvgate.plan import (
 from kvgate.verdict import Verdict
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """Where this run goes on: after nothing, or after the pairs of an inconclusive run.
+
+    ``order_run`` seeds the order of arms, so that a couple begun earlier is completed.
+    """
+
+    order_run: int
+    next_block: int = 0
+    next_pair: int = 0
+    sessions: tuple[dict[str, Any], ...] = ()
+
+
+def carry_over(journal: Journal, bundle: Path) -> Earlier:
+    """Copy the measured blocks of an inconclusive run into this bundle, under their own numbers.
+
+    Raises CannotMeasure where its evidence cannot be read.
+    """
+    source = load_bundle(bundle)
+    plan: Mapping[str, Any] = source.plan or {}
+    pairs = [-1]
+    numbers = [-1]
+    for block in source.blocks:
+        if block.block is None:
+            continue
+        folder = journal.block_dir(block.n)
+        for path in (block.requests_path, block.engine_path, block.host_path):
+            if path is not None:
+                shutil.copyfile(path, folder / path.name)
+        journal.finish_block(block.n, block.block)
+        numbers.append(block.n)
+        if block.block["pair"] is not None:
+            pairs.append(int(block.block["pair"]))
+    return Earlier(
+        order_run=int(plan.get("order_run", 1)),
+        next_block=max(numbers) + 1,
+        next_pair=max(pairs) + 1,
+        sessions=tuple(dict(s) for s in plan.get("sessions") or ()),
+    )
+
+
 class Sessions:
     """The sessions of one gate run, in order, each written down before and after."""
 
     def __init__(
-        self, bench: Bench, arms: Arms, plan: PairPlan, run: int, judge_now: Callable[[], Judged]
+        self,
+        bench: Bench,
+        arms: Arms,
+        plan: PairPlan,
+        earlier: Earlier,
+        judge_now: Callable[[], Judged],
     ) -> None:
         self._bench = bench
         self._arms = arms
         self._plan = plan
-        self._run = run
+        self._run = earlier.order_run
         self._judge_now = judge_now
-        self._numbers = itertools.count()
+        self._numbers = itertools.count(earlier.next_block)
+        self._first_pair = earlier.next_pair
+        # An extension may go on to the contract's limit; a first run stops where it was planned.
+        self._target = plan.max_pairs if earlier.next_pair else plan.planned_pairs
         self._primed: dict[str, int] = {}
-        self._sessions: list[dict[str, Any]] = []
+        self._sessions: list[dict[str, Any]] = list(earlier.sessions)
         self._environment: dict[str, dict[str, Any]] = {}
 
     def steps(self) -> int:
@@ -70,9 +123,9 @@ class Sessions:
             store = self._bench.contract.arms[arm].store
             self._primed[store] = prime(self._bench, self._arms, arm, pools)
         reference = reference_session(self._bench.contract, self._bench.gate)
-        if reference is not None:
+        if reference is not None and not self._first_pair:
             self._session(reference, "reference")
-        for pair in range(self._plan.planned_pairs + self._plan.spare_pairs):
+        for pair in range(self._first_pair, self._target + self._plan.spare_pairs):
             order = pair_order(self._bench.contract, self._bench.gate, self._plan, pair, self._run)
             for session in order.sessions:
                 self._session(session, f"pair {pair + 1}")
@@ -135,12 +188,12 @@ class Sessions:
         if not valid:
             # Not one usable pair after min_pairs: more of the same will not help.
             return True
-        wanted = self._plan.min_pairs if compared else self._plan.planned_pairs
+        wanted = self._plan.min_pairs if compared else self._target
         settled = all(c.verdict is Verdict.PASS for c in judged.verdict.clauses)
         fewest = _fewest_valid(judged, self._bench.gate)
         if settled and fewest >= wanted:
             return True
-        return pairs >= self._plan.planned_pairs and fewest >= self._plan.planned_pairs
+        return pairs >= self._target and fewest >= self._target
 
     def _write_plan(self) -> None:
         bench = self._bench
@@ -148,6 +201,7 @@ class Sessions:
             "plan.json",
             {
                 "gate": bench.gate,
+                "order_run": self._run,
                 "seed": seed_of(bench.contract, "order", bench.gate, self._run),
                 "compare": list(self._plan.compare),
                 "pairs": {
