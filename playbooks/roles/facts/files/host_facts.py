@@ -79,7 +79,9 @@ def gids(interface):
 
 def link(interface):
     base = f"/sys/class/net/{interface}"
-    return {name: read(f"{base}/{name}") for name in ("speed", "mtu", "carrier_changes", "operstate")}
+    return {
+        name: read(f"{base}/{name}") for name in ("speed", "mtu", "carrier_changes", "operstate")
+    }
 
 
 def main():
@@ -95,7 +97,11 @@ def main():
                 "files": {
                     "meminfo": read("/proc/meminfo"),
                     "cpuinfo_model": next(
-                        (s for s in (read("/proc/cpuinfo") or "").splitlines() if "model name" in s),
+                        (
+                            s
+                            for s in (read("/proc/cpuinfo") or "").splitlines()
+                            if "model name" in s
+                        ),
                         None,
                     ),
                     "kernel": read("/proc/sys/kernel/osrelease"),
