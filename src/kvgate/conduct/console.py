@@ -82,7 +82,8 @@ class Console:
         """Take note of what will run; only then an earlier campaign is moved aside where asked.
 
         ``written`` are the clauses that have a test, whether it was selected or not; None where the
-        command named single tests, so that nobody can know. A deselected clause is INVALID; one that no test stands for could never be accepted.
+        command named single tests, so that nobody can know. A deselected clause is INVALID; one
+        that no test stands for could never be accepted.
         Raises UsageError when a selected gate's contract has such a clause.
         """
         untested = [
