@@ -155,7 +155,8 @@ def open_gate(
             where=mine[-1].path,
             remedy="a person must act: find why the measurement fails, then start a new campaign",
         )
-    last = mine[-1] if mine else None
+    # A run that was no measurement neither uses up nor forgets the pairs that were one.
+    last = next((p for p in reversed(mine) if p.verdict is not Verdict.INVALID), None)
     extends = last if last is not None and last.decision is Decision.EXTEND else None
     if extends is not None and extends.contract_digest != contract.digest:
         raise GateClosed(

@@ -162,3 +162,22 @@ def test_a_gate_that_the_contract_lacks_is_skipped_over() -> None:
     opening = opened(past(gate=1, contract_digest=without_g2.digest), contract=without_g2)
     assert opening.predecessor is not None
     assert opening.predecessor.gate == 1
+
+
+def test_an_inconclusive_run_is_gone_on_with_never_begun_afresh() -> None:
+    inconclusive = past(gate=3, verdict=Verdict.INCONCLUSIVE)
+    assert opened(past(), inconclusive).extends is inconclusive
+    spoilt = past(gate=3, run=2, verdict=Verdict.INVALID)
+    opening = opened(past(), inconclusive, spoilt)
+    assert (opening.extends, opening.reruns_used, opening.run) == (inconclusive, 1, 3)
+
+
+def test_an_inconclusive_run_is_not_gone_on_with_under_another_contract() -> None:
+    other = past(gate=3, verdict=Verdict.INCONCLUSIVE, contract_digest="0" * 64)
+    assert "under another contract" in str(closed(past(), other))
+
+
+def test_a_retest_begins_afresh() -> None:
+    inconclusive = past(gate=3, verdict=Verdict.INCONCLUSIVE)
+    failed = past(gate=3, run=2, verdict=Verdict.FAIL, decision=Decision.HOLD)
+    assert opened(past(), inconclusive, failed).extends is None

@@ -159,6 +159,8 @@ class Console:
 
     def summary(self) -> Iterator[str]:
         """Each gate's verdict, decision and files; the last line is a path to verdict.json."""
+        if not self._selection.by_gate:
+            yield f"no clause of the contract {self.contract.id} was selected"
         for gate in self._selection.by_gate:
             ended = self._ended.get(gate)
             if ended is None:
