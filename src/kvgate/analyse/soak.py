@@ -43,7 +43,7 @@ def analyse_soak(
     start_ns = int(block["observation"]["started_ns"])
     end_ns = int(block["observation"]["ended_ns"])
     duration_s = (end_ns - start_ns) * 1e-9 * time_scale
-    faults_of_ours = int((requests["outcome"] == Outcome.CLIENT_FAULT.value).sum())
+    client_failed = bool((requests["outcome"] == Outcome.CLIENT_FAULT.value).any())
     ours = requests["outcome"].isin([o.value for o in Outcome if o.of_instrument])
     windows = tuple(_windows(plan, requests[~ours], engine, start_ns, duration_s, time_scale))
     events = tuple(
@@ -53,7 +53,7 @@ def analyse_soak(
         for e in block.get("events") or ()
     )  # fmt: skip
     return Soak(
-        windows, events, tuple(_figures(plan, block, windows, events, duration_s, faults_of_ours))
+        windows, events, tuple(_figures(plan, block, windows, events, duration_s, client_failed))
     )
 
 
@@ -101,15 +101,19 @@ def _figures(
     windows: tuple[SoakWindow, ...],
     events: tuple[SoakEvent, ...],
     duration_s: float,
-    faults_of_ours: int,
+    client_failed: bool,
 ) -> Iterator[Observed]:
     steady = [w for w in windows if w.start_s >= plan.warmup_s]
     shares = [w.n_failed / w.n_requests for w in windows if w.n_requests]
     # A window without a single finished request is a hang, not a window without errors.
     idle = any(w.n_requests == 0 for w in windows)
     share = 1.0 if idle else max(shares, default=None)
-    # A load host that fails by itself hides what the engine would have done.
-    yield _observed("soak_error_share", None if faults_of_ours else share)
+    # A load host that failed by itself hides what the engine would have done; one that the breaker
+    # ended did not.
+    broke = any(e.kind == "breaker" for e in events)
+    ended_well = block.get("load_state") == "done" or broke
+    known = ended_well and not client_failed and bool(shares)
+    yield _observed("soak_error_share", share if known else None)
     yield _observed("soak_ttft_drift", _change(steady, "ttft_p50_s"))
     yield _observed("soak_memory_slope", _change(steady, "resident_bytes"))
     yield _observed("soak_coverage", _coverage(block))
