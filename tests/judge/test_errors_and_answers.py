@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from kvgate.analyse.results import BlockResult
+from kvgate.contract import AnswersClause
 from kvgate.decide import judge
-from kvgate.decide.answers import differs
+from kvgate.decide.answers import differs, judge_answers
 from kvgate.verdict import Decision, Verdict
 
 from .builders import (
@@ -27,6 +28,7 @@ from .builders import (
     judged_clause,
     of_appliance,
     paired,
+    plan,
     statistics,
     with_wrong_answers,
 )
@@ -175,3 +177,28 @@ def test_tokens_may_part_only_where_the_reference_was_nearly_undecided() -> None
     assert differs(sure, got, 0.05)
     assert not differs(undecided, got, 0.05)
     assert differs(unknown, got, 0.05)
+
+
+def test_right_answers_do_not_count_where_too_many_of_their_blocks_were_excluded() -> None:
+    def chosen(block: BlockResult) -> bool:
+        return cell("probe", role="test")(block) and block.pair in {0, 2, 4}
+
+    analysis = breaking(history(), chosen, "telemetry_coverage")
+    found = judged_clause(analysis, "G3.5")
+    assert (found.verdict, found.reason.code) == (Verdict.INVALID, "not_measured")
+    assert "50.0 % of the probe blocks of the appliance arm" in str(found.reason)
+
+
+def test_right_answers_of_excluded_blocks_do_not_make_up_the_number() -> None:
+    terms = contract()
+    first, *rest = [c for c in terms.gate(3).clause if c.id == "G3.5"]
+    wanting = first.model_copy(update={"min_answers": 6 * PROBES})
+    assert rest == []
+
+    def chosen(block: BlockResult) -> bool:
+        return cell("probe", role="test")(block) and block.pair == 3
+
+    assert isinstance(wanting, AnswersClause)
+    assert judge_answers(wanting, history(), plan()).verdict is Verdict.PASS
+    fewer = breaking(history(), chosen, "telemetry_coverage")
+    assert judge_answers(wanting, fewer, plan()).verdict is Verdict.INVALID

@@ -83,7 +83,9 @@ def judge_answers(
     elif share is not None and share > clause.wrong_share_at_most:
         verdict, reason = Verdict.FAIL, Reason("wrong_answers", shown)
     elif excluded > limit:
-        what = f"{percent(excluded)} of the {clause.workload} blocks of the {clause.arm} arm"
+        what = (
+            f"{percent(excluded)} of the {clause.workload} blocks of the {clause.arm} arm excluded"
+        )
         verdict, reason = Verdict.INVALID, Reason("not_measured", {"what": what})
     elif sound < clause.min_answers:
         what = f"{sound} of at least {clause.min_answers} answers could be compared"
