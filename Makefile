@@ -10,7 +10,7 @@ STAMP  := $(VENV)/.installed
 help:
 	@echo "make rehearsal          set up, then run G1 to G4 against the simulated appliance"
 	@echo "make rehearsal FAULT=X  the same with a fault (list: $(BIN)/kvgate faults)"
-	@echo "make test               lint, types, import directions, the library's tests"
+	@echo "make test               lint, types, the library's tests"
 	@echo "make real-engine        vLLM on the CPU with LMCache: G1 to G3 on a real engine"
 	@echo "make bench-load         the load generator against a server that knows the truth"
 	@echo "make bench-decision     the risks of the decision rule, by simulation"
@@ -45,7 +45,6 @@ test: setup lint types unit outcomes
 lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/lint-imports --no-cache
 
 types: $(STAMP)
 	@$(BIN)/mypy
