@@ -66,7 +66,10 @@ class CampaignFacts:
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """One earlier run of a gate as its bundle tells it; ``sealed`` only where the seal holds."""
+    """One earlier run of a gate as its bundle tells it.
+
+    ``damaged``: it says that it was sealed, but its seal no longer holds; what it decided is lost.
+    """
 
     gate: int
     run: int
@@ -80,6 +83,7 @@ class PastRun:
     manifest_sha256: str | None
     rehearsal: bool
     path: str
+    damaged: bool = False
 
     @property
     def counts(self) -> bool:
@@ -120,6 +124,13 @@ def open_gate(
     reruns = sum(p.verdict is Verdict.INVALID for p in mine)
     if engineering:
         return Opening(Mode.ENGINEERING, run, retests, reruns, None)
+    damaged = [p for p in history if p.damaged]
+    if damaged:
+        raise GateClosed(
+            f"the sealed evidence of G{damaged[0].gate} run {damaged[0].run} was changed",
+            where=damaged[0].path,
+            remedy="see what with `kvgate verify`, restore it from a copy, or start a new campaign",
+        )
     stopped = [p for p in history if p.counts and p.decision is Decision.STOP_LOSS]
     if stopped:
         raise GateClosed(

@@ -22,7 +22,6 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "out_of_limit": ("{value} is outside the limit {threshold}", "{value} 超出限值 {threshold}"),
     "not_equal": ("found {value}, required {threshold}", "实测 {value}，要求 {threshold}"),
-    "found": ("{count} found, none allowed: {what}", "发现 {count} 项，要求为零：{what}"),
     "open": (
         "after {n} pairs the interval {interval} still contains both answers",
         "{n} 对测量后，区间 {interval} 仍不能区分达标与否",

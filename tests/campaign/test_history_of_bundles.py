@@ -99,6 +99,15 @@ def test_a_tampered_pass_is_none(tmp_path: Path, how: str) -> None:
     assert not opens(tmp_path)
 
 
+def test_damaged_sealed_evidence_closes_every_gate(tmp_path: Path) -> None:
+    """A STOP-LOSS must not vanish by damaging its bundle."""
+    TAMPER["verdict changed"](bundle(tmp_path))
+    history = Workspace(tmp_path).history()
+    assert [run.damaged for run in history] == [True]
+    with pytest.raises(GateClosed, match="was changed"):
+        open_gate(CONTRACT, 1, history, as_of=datetime(2026, 3, 4, tzinfo=UTC), rehearsal=True)
+
+
 def test_a_bundle_under_another_name_is_not_that_run(tmp_path: Path) -> None:
     shutil.move(bundle(tmp_path, gate=1), Workspace(tmp_path).bundle(2, 1))
     assert past_run(Workspace(tmp_path).bundle(2, 1), 2, 1).verdict is None

@@ -182,11 +182,13 @@ class Sessions:
         ]
         if any(c.verdict is Verdict.FAIL for c in judged.verdict.clauses):
             return True
-        valid = [
-            p for p in all_pairs(judged.contract, self._bench.gate, judged.analysis) if p.valid
-        ]
-        if not valid:
-            # Not one usable pair after min_pairs: more of the same will not help.
+        pairs_so_far = all_pairs(judged.contract, self._bench.gate, judged.analysis)
+        at_fault = {p.number for p in pairs_so_far if p.against_appliance}
+        if not any(p.valid for p in pairs_so_far) and not (
+            0 < len(at_fault) < self._plan.min_pairs
+        ):
+            # Not one usable pair after min_pairs: more of the same will not help, unless what
+            # speaks against the appliance is not yet enough to hold it against it.
             return True
         wanted = self._plan.min_pairs if compared else self._target
         settled = all(c.verdict is Verdict.PASS for c in judged.verdict.clauses)

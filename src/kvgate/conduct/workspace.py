@@ -76,7 +76,10 @@ def past_run(path: Path, gate: int, run: int) -> PastRun:
         bundle = load_bundle(path)
         intact = bundle.manifest_sha256 is not None and not verify(path)
     except KvgateError:
-        return _unreadable(path, gate, run)
+        # Only a seal writes a manifest: with one, this was a finished bundle once.
+        return _unreadable(path, gate, run, damaged=(path / "manifest.json").exists())
+    if bundle.state == "sealed" and not intact:
+        return _unreadable(path, gate, run, damaged=True)
     campaign: Mapping[str, Any] = bundle.campaign or {}
     verdict: Mapping[str, Any] = (bundle.verdict or {}) if intact else {}
     if campaign.get("gate") != gate or campaign.get("run") != run:
@@ -104,5 +107,8 @@ def _digest(bundle: Bundle, *, intact: bool) -> str | None:
     return bundle.manifest_sha256 if intact and bundle.partial_reason is None else None
 
 
-def _unreadable(path: Path, gate: int, run: int) -> PastRun:
-    return PastRun(gate, run, Mode.COUNTED, None, None, "", "", (), "", None, True, str(path))
+def _unreadable(path: Path, gate: int, run: int, *, damaged: bool = False) -> PastRun:
+    """A run that says nothing; ``damaged`` where it once was sealed."""
+    return PastRun(
+        gate, run, Mode.COUNTED, None, None, "", "", (), "", None, True, str(path), damaged
+    )
