@@ -8,121 +8,34 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from kvgate.contract_lines import line_of
-from kvgate.criterion import Effect
+from kvgate.contract_tables import (
+    Appliance,
+    Arm,
+    Fraction,
+    FractionOrZero,
+    Frozen,
+    Model,
+    Name,
+    Parties,
+    Positive,
+    PositiveInt,
+    Risk,
+    Terms,
+    Text,
+    Validity,
+    Workload,
+)
+from kvgate.criterion import BLOCK_STATISTICS, METRICS, Effect, Source
 from kvgate.errors import UsageError
 
-Fraction = Annotated[float, Field(gt=0, lt=1)]
-FractionOrZero = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[float, Field(gt=0)]
-PositiveInt = Annotated[int, Field(gt=0)]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 GATES: Final = (1, 2, 3, 4)
-
-
-class Frozen(BaseModel):
-    """Every table of a contract: unknown keys refused, nothing coerced, nothing changed later."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class Text(Frozen):
-    """A sentence in both languages of the parties."""
-
-    en: str
-    zh: str
-
-    def in_(self, lang: str) -> str:
-        return self.zh if lang == "zh" else self.en
-
-
-class Appliance(Frozen):
-    """What is to be accepted."""
-
-    vendor: Text
-    model: str
-    firmware: str
-    serials: tuple[str, ...] = Field(min_length=1)
-
-
-class Parties(Frozen):
-    buyer: Text
-    vendor: Text
-    site: Text
-
-
-class Terms(Frozen):
-    """The campaign as a whole: length in weeks and what a day of it costs."""
-
-    weeks: PositiveInt
-    currency: str
-    cost_per_day: float = Field(ge=0)
-
-
-class Risk(Frozen):
-    """The two risks of a wrong decision, as probabilities per gate."""
-
-    consumer: Fraction
-    producer: Fraction
-
-
-class Model(Frozen):
-    """The served model; ``kv_bytes_per_token`` turns restored tokens into bytes that must move."""
-
-    name: str
-    kv_bytes_per_token: PositiveInt
-    chunk_tokens: PositiveInt
-    vocab_low: PositiveInt
-    vocab_high: PositiveInt
-
-
-class Arm(Frozen):
-    """One configuration under comparison. ``store`` is the KV tier behind the engine."""
-
-    text: Text
-    store: Name | Literal["none"]
-    engine_args: tuple[str, ...] = ()
-    store_args: tuple[str, ...] = ()
-
-
-WorkloadKind = Literal["cold_restore", "warm", "miss", "probe"]
-
-
-class Workload(Frozen):
-    """What the requests of a block look like; lengths in tokens, fixed for every request."""
-
-    kind: WorkloadKind
-    prompt_tokens: PositiveInt
-    output_tokens: PositiveInt
-    requests_per_level: PositiveInt = 6
-    request_deadline_s: Positive = 600.0
-
-
-class Validity(Frozen):
-    """Limits of the validity conditions; shares are fractions. None of them looks at latency.
-
-    ``simulator_late_s_at_most`` belongs to a rehearsal: real seconds in a block by which the
-    simulation may miss its own schedule on a busy machine.
-    """
-
-    engine_cache_share_at_most: FractionOrZero
-    declared_source_share_at_least: Fraction
-    bytes_read_share_at_least: Fraction
-    bytes_read_share_at_most: Annotated[float, Field(gt=1)]
-    store_bytes_per_s_at_most: Positive
-    in_flight_share_at_least: Fraction
-    client_stall_s_at_most: Positive
-    client_cpu_share_at_most: Annotated[float, Field(gt=0, le=1)]
-    clock_step_s_at_most: Positive
-    preemptions_at_most: int = Field(ge=0)
-    telemetry_coverage_at_least: Annotated[float, Field(gt=0, le=1)]
-    failed_share_at_most: FractionOrZero
-    simulator_late_s_at_most: Positive | None = None
 
 
 class CellPlan(Frozen):
@@ -343,13 +256,69 @@ class Contract(Frozen):
 
     @model_validator(mode="after")
     def _consistent(self) -> Contract:
-        from kvgate.contract_rules import inconsistencies  # the rules need the finished models
-
-        problems = list(inconsistencies(self))
+        problems = list(_inconsistencies(self))
         if problems:
             path, message = problems[0]
             raise ValueError(f"@{path}@{message}")
         return self
+
+
+def _inconsistencies(contract: Contract) -> Iterator[tuple[str, str]]:
+    """What the types cannot say, as (key path, message)."""
+    if not contract.gates:
+        yield "id", "the contract has no gate"
+    for number in contract.gates:
+        terms = contract.gate(number)
+        seen: set[str] = set()
+        for index, clause in enumerate(terms.clause):
+            path = f"gate{number}.clause.{index}"
+            if not clause.id.startswith(f"G{number}."):
+                yield f"{path}.id", f"clause {clause.id} stands in gate {number}"
+            if clause.id in seen:
+                yield f"{path}.id", f"clause {clause.id} stands twice"
+            seen.add(clause.id)
+            for problem in _clause_inconsistencies(contract, terms, clause):
+                yield f"{path}.{problem[0]}", problem[1]
+        for cells in _cell_plans(terms):
+            if cells.workload not in contract.workloads:
+                yield f"gate{number}.pairs.cells", f"unknown workload {cells.workload!r}"
+        if terms.soak is not None and terms.soak.workload not in contract.workloads:
+            yield f"gate{number}.soak.workload", f"unknown workload {terms.soak.workload!r}"
+
+
+def _cell_plans(terms: GateTerms) -> tuple[CellPlan, ...]:
+    plan = terms.pairs
+    return () if plan is None else plan.cells + plan.reference_cells + plan.warmup
+
+
+def _clause_inconsistencies(
+    contract: Contract, terms: GateTerms, clause: Clause
+) -> Iterator[tuple[str, str]]:
+    metric = METRICS.get(clause.metric)
+    if metric is None:
+        yield "metric", f"unknown metric {clause.metric!r}; known: {', '.join(sorted(METRICS))}"
+        return
+    for key in ("arm", "reference_arm"):
+        arm = getattr(clause, key, None)
+        if arm is not None and arm not in contract.arms:
+            yield key, f"unknown arm {arm!r}; known: {', '.join(contract.arms)}"
+    for arm in getattr(clause, "compare", ()):
+        if arm not in contract.arms:
+            yield "compare", f"unknown arm {arm!r}; known: {', '.join(contract.arms)}"
+    if isinstance(clause, LimitClause) and clause.unit != metric.unit:
+        yield "unit", f"unit {clause.unit!r}, but {metric.name} is measured in {metric.unit!r}"
+    if isinstance(clause, LimitClause) and metric.source is Source.FACT and clause.hosts is None:
+        yield "metric", f"{metric.name} is a fact of hosts: name their group with `hosts`"
+    if isinstance(clause, LimitClause) and metric.source is Source.BLOCK and not clause.levels:
+        yield "metric", f"{metric.name} is measured in blocks: name arm, workload and levels"
+    if isinstance(clause, CompareClause):
+        known = BLOCK_STATISTICS.get(clause.metric, ())
+        if clause.statistic not in known:
+            yield "statistic", f"{clause.statistic!r} of {clause.metric}; known: {', '.join(known)}"
+        planned = {(c.workload, level) for c in _cell_plans(terms) for level in c.levels}
+        for level in clause.levels:
+            if (clause.workload, level) not in planned:
+                yield "levels", f"{clause.workload}@{level} is in no cell of the gate's plan"
 
 
 def parse_contract(data: bytes, *, name: str) -> Contract:

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from kvgate.contract import CellPlan, Contract, PairPlan, Workload
+from kvgate.contract import CellPlan, Contract, PairPlan
+from kvgate.contract_tables import Workload
 
 COLD_BEFORE_WARM: Final = "cold_restore"
 """The workload whose prompts a warm block repeats."""

@@ -13,6 +13,7 @@ from kvgate.contract import load_contract
 from kvgate.errors import GateClosed
 from kvgate.evidence.bundle import load_bundle
 from kvgate.evidence.journal import Journal
+from kvgate.evidence.tables import write_requests
 from kvgate.verdict import Decision, Verdict
 
 CONTRACT = load_contract(Path(__file__).parents[2] / "gates" / "contracts" / "rehearsal.toml")
@@ -52,7 +53,7 @@ def test_blocks_are_copied_whole_and_numbers_go_on(tmp_path: Path) -> None:
         first.write_json("campaign.json", {"rehearsal": True})
         first.write_json("plan.json", {"order_run": 1, "sessions": [{"number": 0}, {"number": 1}]})
         for n, pair in ((0, None), (1, 0), (2, 0), (3, 1)):
-            (first.block_dir(n) / "requests.parquet").write_bytes(b"PAR1 rows of %d" % n)
+            write_requests([], first.block_dir(n) / "requests.parquet")
             first.finish_block(n, {"n": n, "pair": pair})
         first.seal(previous_manifest_sha256=None, kvgate_version="0")
     with Journal(tmp_path / "g3-002") as second:

@@ -9,7 +9,8 @@ import pytest
 
 from kvgate.analyse.results import Analysis, Observed
 from kvgate.canonical import canonical_json
-from kvgate.contract import LimitClause, Text
+from kvgate.contract import LimitClause
+from kvgate.contract_tables import Text
 from kvgate.decide.limits import judge_limit
 from kvgate.verdict import ClauseVerdict, Verdict
 

@@ -22,7 +22,8 @@ from kvgate.analyse.counters import (
     targets,
     value,
 )
-from kvgate.contract import Contract, Validity
+from kvgate.contract import Contract
+from kvgate.contract_tables import Validity
 from kvgate.record import Outcome
 from kvgate.verdict import About, Condition
 

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from kvgate.campaign import utc_text
-from kvgate.contract import Contract, Workload
+from kvgate.contract import Contract
+from kvgate.contract_tables import Workload
 from kvgate.drive.arms import RunningArm
 from kvgate.errors import CannotMeasure
 from kvgate.evidence.journal import Journal

@@ -8,7 +8,8 @@ from functools import partial
 
 from kvgate.analyse.counters import value
 from kvgate.conduct.block import CLIENT_GRACE_S, Bench, block_job
-from kvgate.contract import CellPlan, Workload
+from kvgate.contract import CellPlan
+from kvgate.contract_tables import Workload
 from kvgate.drive.arms import Arms
 from kvgate.errors import CannotMeasure
 from kvgate.load.job import Progress as Counts
