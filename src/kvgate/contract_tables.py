@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 FractionOrZero = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
 PositiveInt = Annotated[int, Field(gt=0)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 
@@ -45,11 +47,82 @@ class Parties(Frozen):
 
 
 class Terms(Frozen):
-    """The campaign as a whole: length in weeks and what a day of it costs."""
+    """The campaign as a whole: length in weeks and what a day of it costs.
+
+    ``begins`` (a date, 2026-03-02) is day 0 of the deadlines; without it, that of the first run.
+    ``missed_deadline`` is the decision of a gate that was not passed by its deadline.
+    """
 
     weeks: PositiveInt
     currency: str
-    cost_per_day: float = Field(ge=0)
+    cost_per_day: NotNegative
+    begins: Annotated[str, Field(pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$")] | None = None
+    missed_deadline: Literal["STOP-LOSS", "HOLD"] = "HOLD"
+
+    @field_validator("begins")
+    @classmethod
+    def _a_day(cls, text: str | None) -> str | None:
+        if text is not None:
+            date.fromisoformat(text)
+        return text
+
+
+class Costs(Frozen):
+    """What a campaign spends and what a stop saves, in the campaign's currency; 0: not shown.
+
+    ``platform_hour`` is an hour of the engines' hosts, ``purchase`` the price that a STOP-LOSS does
+    not pay, ``owed_on_stop`` what the buyer owes the vendor all the same.
+    """
+
+    platform_hour: NotNegative = 0.0
+    purchase: NotNegative = 0.0
+    owed_on_stop: NotNegative = 0.0
+
+
+class Follows(Frozen):
+    """What the parties agreed to do after a decision, in their own words."""
+
+    stop_loss: Text | None = None
+    hold: Text | None = None
+    missed_deadline: Text | None = None
+
+
+GateNumber = Literal[1, 2, 3, 4]
+
+
+class Changes(Frozen):
+    """The gate that a change of this kind reopens, with all gates after it; None: it is reported
+    and reopens nothing.
+
+    ``driver`` is kernel and device drivers of the hosts, ``engine`` versions of engine, store and
+    model, ``tuning`` flags and settings of either.
+    """
+
+    serials: GateNumber = 1
+    firmware: GateNumber = 1
+    driver: GateNumber | None = None
+    engine: GateNumber | None = None
+    tuning: GateNumber | None = None
+
+    def reopens(self, kind: str) -> int | None:
+        """The gate that a change of ``kind`` reopens; None for none."""
+        found: int | None = getattr(self, kind, None)
+        return found
+
+
+class Planning(Frozen):
+    """What `kvgate plan` takes for granted until G2 has measured it, and where that is from.
+
+    ``pair_sd`` is the spread of one pair's log ratio, ``tail_pair_sd`` that of a p99 (default:
+    twice as much); the times are those of the platform.
+    """
+
+    pair_sd: Fraction
+    tail_pair_sd: Fraction | None = None
+    source: Text
+    start_minutes: Positive | None = None
+    prime_seconds: NotNegative | None = None
+    request_seconds: Positive | None = None
 
 
 class Risk(Frozen):

@@ -13,7 +13,7 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "kvgate"
 CONCEPTS = {
     "canonical", "contract", "contract_lines", "contract_tables", "criterion", "errors",
-    "inventory", "reason", "record", "verdict",
+    "inventory", "reason", "record", "verdict", "waiver",
 }  # fmt: skip
 # Whom a room may import beside the concepts; rooms that are not named here may import any.
 MAY_IMPORT: dict[str, set[str]] = {
