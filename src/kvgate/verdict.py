@@ -110,7 +110,11 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class ClauseVerdict:
-    """The verdict of one numbered requirement; ``accepted`` is what a gate's test asserts."""
+    """The verdict of one numbered requirement; ``accepted`` is what a gate's test asserts.
+
+    ``waived_by`` are the parties whose waivers in force let it go. Its verdict stays what the
+    evidence says: a waived clause is never a PASS.
+    """
 
     clause: str
     form: str
@@ -120,17 +124,131 @@ class ClauseVerdict:
     reason: Reason
     figures: tuple[Figure, ...]
     findings: tuple[Reason, ...] = ()
+    waived_by: tuple[str, ...] = ()
 
     @property
     def accepted(self) -> bool:
         return self.verdict is Verdict.PASS
+
+    @property
+    def waived(self) -> bool:
+        return bool(self.waived_by) and not self.accepted
+
+
+@dataclass(frozen=True, slots=True)
+class WaiverShown:
+    """A waiver that was presented, with what became of it; ``standing`` is
+    `kvgate.waiver.Standing`, "in force" or why it has no effect. ``used`` where it let go something
+    that was not met."""
+
+    clause: str
+    party: str
+    reason: str
+    granted: str
+    expires: str
+    standing: str
+    used: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineState:
+    """Where the run stands in the calendar; days since the campaign's day 0, by ``as_of``."""
+
+    began: str
+    day: int
+    deadline_day: int
+    missed_by_days: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpent:
+    """One run of the campaign and the hours it took; None where its evidence does not tell."""
+
+    gate: int
+    run: int
+    mode: str
+    verdict: str | None
+    decision: str | None
+    as_of: str
+    hours: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the campaign used until the end of this run, this run included and last.
+
+    ``hours`` sums the runs whose hours are known; ``untimed`` counts the others. ``cost`` is
+    ``days`` at the contract's price of a day and ``hours`` at that of a platform's hour, in
+    ``currency``; None where the contract names neither.
+    """
+
+    runs: tuple[RunSpent, ...]
+    hours: float
+    untimed: int
+    days: float
+    currency: str
+    cost: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Avoided:
+    """What a stop saves: the days until the campaign's end at the price of a day, the gates that
+    need not be run, and the price of the appliance less what stays owed; None where the contract
+    names no price."""
+
+    days: float
+    gates: tuple[int, ...]
+    days_cost: float | None
+    purchase: float | None
+    owed: float | None
+    currency: str
+    total: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """One figure that stopped the gate: by how much it misses, and how certain that is.
+
+    ``by`` is the distance of ``value`` from ``threshold``, ``by_at_least`` that of the favourable
+    end of the interval (0 where that end keeps the threshold); both in ``unit``, None for texts.
+    ``confidence`` is the least probability with which such an interval holds, over all looks
+    together for a repeated one; None where the figure is a plain reading of ``n`` values.
+    """
+
+    clause: str
+    text: Mapping[str, str]
+    verdict: Verdict
+    where: str
+    value: float | str | None
+    unit: str
+    relation: str
+    threshold: float | str | None
+    by: float | None
+    by_at_least: float | None
+    low: float | None
+    high: float | None
+    confidence: float | None
+    method: str
+    n: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class StopRecord:
+    """What a buyer needs who is told STOP-LOSS or HOLD: which clause, by how much, with what
+    certainty, what was spent, what a stop avoids, and what the contract says follows."""
+
+    shortfalls: tuple[Shortfall, ...]
+    avoided: Avoided
+    follows: Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
 class GateVerdict:
     """The verdict of a gate with everything that led to it; this is ``verdict.json``.
 
-    ``decision`` is None for a run that does not count (engineering, repeat).
+    ``decision`` is None for a run that does not count (engineering, repeat). ``stop`` is there for
+    the decisions STOP-LOSS and HOLD; ``waivers`` are all that were presented.
     """
 
     gate: int
@@ -151,6 +269,10 @@ class GateVerdict:
     findings: tuple[Reason, ...]
     pairs_measured: int
     blocks_measured: int
+    deadline: DeadlineState | None = None
+    spent: Spent | None = None
+    stop: StopRecord | None = None
+    waivers: tuple[WaiverShown, ...] = ()
 
     @property
     def exit_code(self) -> int:
