@@ -12,7 +12,27 @@ FractionOrZero = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 PositiveInt = Annotated[int, Field(gt=0)]
+Days = Annotated[int, Field(gt=0, le=36_500)]
+Level = Annotated[int, Field(gt=0, le=65_536)]
+"""Requests in flight: no more than one client address has ports for."""
+Count = Annotated[int, Field(ge=0, le=1_000)]
+RiskOf = Annotated[float, Field(gt=0, le=0.5)]
+"""A risk, never a confidence: 0.95 written by mistake would let nearly everything pass."""
+Words = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$")]
+"""Text without control characters, which would speak to a terminal or break a report."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
+# "buyer valid-before=\"20270101\" ssh-ed25519 AAAA... comment"; no certificate authorities.
+Signer = Annotated[
+    str,
+    Field(
+        max_length=4096,
+        pattern=r"^(buyer|vendor) "
+        r"(((namespaces|valid-after|valid-before)=\"[A-Za-z0-9,:-]+\",?)+ )?"
+        r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)"
+        r"|sk-(ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com) "
+        r"AAAA[A-Za-z0-9+/]+={0,2}( [ -~]*)?$",
+    ),
+]
 
 
 class Frozen(BaseModel):
@@ -24,8 +44,8 @@ class Frozen(BaseModel):
 class Text(Frozen):
     """A sentence in both languages of the parties."""
 
-    en: str
-    zh: str
+    en: Words
+    zh: Words
 
     def in_(self, lang: str) -> str:
         return self.zh if lang == "zh" else self.en
@@ -35,15 +55,19 @@ class Appliance(Frozen):
     """What is to be accepted."""
 
     vendor: Text
-    model: str
-    firmware: str
-    serials: tuple[str, ...] = Field(min_length=1)
+    model: Words
+    firmware: Words
+    serials: tuple[Words, ...] = Field(min_length=1)
 
 
 class Parties(Frozen):
+    """Who buys, who sells, where. ``signers`` are the public keys with which they sign sealed
+    evidence, each as a line of an OpenSSH allowed-signers file: party, options, key."""
+
     buyer: Text
     vendor: Text
     site: Text
+    signers: tuple[Signer, ...] = ()
 
 
 class Terms(Frozen):
@@ -53,8 +77,8 @@ class Terms(Frozen):
     ``missed_deadline`` is the decision of a gate that was not passed by its deadline.
     """
 
-    weeks: PositiveInt
-    currency: str
+    weeks: Annotated[int, Field(gt=0, le=520)]
+    currency: Words
     cost_per_day: NotNegative
     begins: Annotated[str, Field(pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$")] | None = None
     missed_deadline: Literal["STOP-LOSS", "HOLD"] = "HOLD"
@@ -128,8 +152,8 @@ class Planning(Frozen):
 class Risk(Frozen):
     """The two risks of a wrong decision, as probabilities per gate."""
 
-    consumer: Fraction
-    producer: Fraction
+    consumer: RiskOf
+    producer: RiskOf
 
 
 class Model(Frozen):
@@ -140,6 +164,12 @@ class Model(Frozen):
     chunk_tokens: PositiveInt
     vocab_low: PositiveInt
     vocab_high: PositiveInt
+
+    @model_validator(mode="after")
+    def _range(self) -> Model:
+        if self.vocab_low >= self.vocab_high:
+            raise ValueError("vocab_low must lie below vocab_high")
+        return self
 
 
 class Arm(Frozen):
