@@ -30,7 +30,64 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "the interval is good enough but the estimate {value} lies below the threshold {threshold}",
         "区间满足要求，但估计值 {value} 低于门限 {threshold}",
     ),
-    "not_measured": ("not measured: {what}", "未测量：{what}"),
+    # why there is no verdict
+    "no_value": ("{metric} at {where} was not measured", "{where} 的 {metric} 未测得"),
+    "no_value_because": (
+        "{metric} at {where} was not measured ({detail})",
+        "{where} 的 {metric} 未测得（{detail}）",
+    ),
+    "reports": (
+        "{metric}: {n} reports from {where}, one is wanted",
+        "{metric}：{where} 有 {n} 份报告，应为一份",
+    ),
+    "no_valid_block": (
+        "{metric}: no valid block of {where}",
+        "{metric}：{where} 没有有效测量块",
+    ),
+    "few_valid_blocks": (
+        "{metric} at {where}: {n} valid blocks of at least {needed}",
+        "{where} 的 {metric}：有效测量块 {n} 个，至少需要 {needed} 个",
+    ),
+    "blocks_excluded": (
+        "{share} of the {where} blocks of the {arm} arm were excluded, at most {limit} allowed",
+        "{arm}的 {where} 测量块有 {share} 被剔除，上限为 {limit}",
+    ),
+    "blocks_lack_value": (
+        "{metric} at {where}: {n} blocks lack a value",
+        "{where} 的 {metric}：{n} 个测量块缺少数值",
+    ),
+    "other_kind": (
+        "{metric} at {where} is a text where the contract has a number, or the reverse",
+        "{where} 的 {metric} 与合同的数值类型不符（文本与数字）",
+    ),
+    "few_answers": (
+        "{n} of at least {needed} answers could be compared",
+        "可比较的回答 {n} 个，至少需要 {needed} 个",
+    ),
+    "no_answer_floor": (
+        "the engine's agreement with itself was not measured: no probe was recomputed twice",
+        "未测得引擎自身的一致性：没有探针重算两次",
+    ),
+    "few_healthy_pairs": (
+        "{n} of at least {needed} pairs have a healthy reference",
+        "参考组正常的测量对 {n} 对，至少需要 {needed} 对",
+    ),
+    "failures_unclear": (
+        "{share} of the requests failed; the pairs do not tell whose fault it was",
+        "{share} 的请求失败；测量对不能说明责任归属",
+    ),
+    "pair_repeated": (
+        "{where}: more than one block stands for pair {pair}",
+        "{where}：第 {pair} 对有多于一个测量块",
+    ),
+    "no_interval": (
+        "{metric} {statistic} has no interval: {cause}",
+        "{metric} {statistic} 无区间：{cause}",
+    ),
+    "blocks_missing": (
+        "block {block} is not there ({n} missing): evidence was removed",
+        "缺少测量块 {block}（共缺 {n} 个）：证据被移除",
+    ),
     "too_few_pairs": (
         "only {n} valid pairs of at least {needed}; excluded because of {conditions}",
         "有效测量对仅 {n} 对，至少需要 {needed} 对；剔除原因：{conditions}",
@@ -38,9 +95,12 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "too_many_exclusions": (
         "{share} of the {arm} blocks were excluded, at most {limit} allowed; because of "
         "{conditions}",
-        "{arm} 组有 {share} 的测量块被剔除，上限为 {limit}；原因：{conditions}",
+        "{arm}有 {share} 的测量块被剔除，上限为 {limit}；原因：{conditions}",
     ),
-    "not_a_number": ("{what} is not a finite number", "{what} 不是有限数值"),
+    "not_a_number": (
+        "{metric} at {where} is not a finite number",
+        "{where} 的 {metric} 不是有限数值",
+    ),
     "not_selected": (
         "the clause was not selected in this run",
         "本次运行未选中该条款",
@@ -57,12 +117,12 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "appliance_errors": (
         "{count} of {n} requests failed on the appliance ({kinds}) while the paired {reference} "
         "blocks were healthy",
-        "设备组 {n} 个请求中 {count} 个失败（{kinds}），而配对的 {reference} 组正常",
+        "设备组 {n} 个请求中 {count} 个失败（{kinds}），而配对的{reference}正常",
     ),
     "appliance_at_fault": (
         "in {count} of {n} pairs only the appliance was at fault ({conditions}) while the "
         "{reference} arm was healthy",
-        "{n} 对中有 {count} 对仅设备存在问题（{conditions}），而 {reference} 组正常",
+        "{n} 对中有 {count} 对仅设备存在问题（{conditions}），而{reference}正常",
     ),
     "errors_everywhere": (
         "requests failed in both arms ({kinds}); the cause is not the appliance alone",

@@ -12,8 +12,9 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "kvgate"
 CONCEPTS = {
-    "canonical", "contract", "contract_lines", "contract_tables", "criterion", "errors",
-    "inventory", "reason", "record", "verdict", "waiver",
+    "canonical", "contract", "contract_gates", "contract_lines", "contract_rules",
+    "contract_tables", "criterion", "errors",
+    "inventory", "numbers", "reason", "record", "verdict", "waiver",
 }  # fmt: skip
 # Whom a room may import beside the concepts; rooms that are not named here may import any.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -26,11 +27,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "planning": {"analyse", "decide", "plan"},
     "evidence": set(),
     "observe": set(),
+    "imports": {"campaign", "evidence", "observe", "plan"},
     "load": {"analyse", "evidence"},
     "rehearsal": set(),
     "drive": set(),
     "adjudicate": {"analyse", "campaign", "decide", "evidence", "plan"},
-    "report": {"adjudicate", "analyse", "campaign", "evidence", "plan"},
+    "report": {"adjudicate", "analyse", "campaign", "evidence", "plan", "planning"},
 }
 CROSSING = {"cli", "commands", "conduct", "pytest_plugin"}
 

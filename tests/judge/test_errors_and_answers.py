@@ -152,7 +152,7 @@ def test_repeated_answers_do_not_make_up_for_missing_ones() -> None:
     one = next(a for a in analysis.answers if a.arm == "appliance")
     copied = replace(analysis, answers=(*few, *([one] * 100)))
     found = judged_clause(copied, "G3.5")
-    assert (found.verdict, found.reason.code) == (Verdict.INVALID, "not_measured")
+    assert (found.verdict, found.reason.code) == (Verdict.INVALID, "few_answers")
 
 
 @pytest.mark.parametrize("change, is_wrong", [
@@ -185,7 +185,7 @@ def test_right_answers_do_not_count_where_too_many_of_their_blocks_were_excluded
 
     analysis = breaking(history(), chosen, "telemetry_coverage")
     found = judged_clause(analysis, "G3.5")
-    assert (found.verdict, found.reason.code) == (Verdict.INVALID, "not_measured")
+    assert (found.verdict, found.reason.code) == (Verdict.INVALID, "blocks_excluded")
     assert "50.0 % of the probe blocks of the appliance arm" in str(found.reason)
 
 

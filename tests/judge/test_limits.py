@@ -80,7 +80,7 @@ def test_a_value_that_is_missing_or_of_another_kind_is_invalid(
 
 def test_a_host_that_did_not_report_is_invalid_and_named() -> None:
     found = judge_limit(limit_clause(floor=1.0), values_at(2.0))
-    assert (found.verdict, found.reason.code) == (Verdict.INVALID, "not_measured")
+    assert (found.verdict, found.reason.code) == (Verdict.INVALID, "reports")
     assert "0 reports from two" in str(found.reason)
 
 
@@ -146,7 +146,7 @@ def test_a_block_without_a_value_is_invalid(value: float | None) -> None:
 def test_a_few_blocks_that_happen_to_be_valid_are_not_enough() -> None:
     analysis = breaking(history(gate=2, pairs=3), lambda b: b.pair in {1, 2}, "client_ran")
     found = judged_clause(analysis, "G2.2")
-    assert (found.verdict, found.reason.code) == (Verdict.INVALID, "not_measured")
+    assert (found.verdict, found.reason.code) == (Verdict.INVALID, "few_valid_blocks")
     assert f"at least {plan(2).min_pairs}" in str(found.reason)
 
 

@@ -134,7 +134,7 @@ def test_a_slow_tier_fails_and_stops_the_loss(tmp_path: Path) -> None:
     assert figure["threshold"] == 0.25
     assert figure["value"] < 0.25
     assert "G3.1 FAIL" in result.output
-    assert "25.0 %" in result.output
+    assert "threshold 25 %" in result.output
 
 
 def test_wrong_answers_fail_without_a_retest(tmp_path: Path) -> None:

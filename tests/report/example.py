@@ -317,7 +317,7 @@ def gate1(failing: bool = False, hosts: int = 2) -> ReportInput:
                 reason = Reason("not_equal", {"value": "sim-0.9", "threshold": "sim-1.0"})
             if failing and host == engines[-1] and terms.metric == "memory":
                 value, verdict = None, Verdict.INVALID
-                reason = Reason("not_measured", {"what": f"memory of {host}"})
+                reason = Reason("no_value", {"metric": "memory", "where": host})
             observed.append(Observed(terms.metric, host, value, terms.unit))
             figures.append(
                 Figure(host, value, terms.unit, terms.relation, terms.limit, verdict, reason, 1)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from kvgate.report.numbers import interval, number, percent, points
+from kvgate.numbers import interval, number, percent, points
 
 
 @pytest.mark.parametrize(

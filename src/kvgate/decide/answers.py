@@ -83,16 +83,15 @@ def judge_answers(
     elif share is not None and share > clause.wrong_share_at_most:
         verdict, reason = Verdict.FAIL, Reason("wrong_answers", shown)
     elif excluded > limit:
-        what = (
-            f"{percent(excluded)} of the {clause.workload} blocks of the {clause.arm} arm excluded"
-        )
-        verdict, reason = Verdict.INVALID, Reason("not_measured", {"what": what})
+        verdict, reason = Verdict.INVALID, Reason(
+            "blocks_excluded",
+            {"where": clause.workload, "arm": clause.arm, "share": percent(excluded),
+             "limit": percent(limit, exact=True)})  # fmt: skip
     elif sound < clause.min_answers:
-        what = f"{sound} of at least {clause.min_answers} answers could be compared"
-        verdict, reason = Verdict.INVALID, Reason("not_measured", {"what": what})
+        verdict, reason = Verdict.INVALID, Reason(
+            "few_answers", {"n": sound, "needed": clause.min_answers})  # fmt: skip
     elif not own:
-        what = "the engine's agreement with itself (no probe was recomputed twice)"
-        verdict, reason = Verdict.INVALID, Reason("not_measured", {"what": what})
+        verdict, reason = Verdict.INVALID, Reason("no_answer_floor")
     else:
         verdict, reason = Verdict.PASS, Reason("met")
     figure = Figure(clause.workload, share, "1", "<=", clause.wrong_share_at_most, verdict, reason,
@@ -144,11 +143,11 @@ def judge_errors(clause: ErrorsClause, pairs: Sequence[Pair]) -> ClauseVerdict:
         everywhere = _kinds([p.reference.statistics.failed_by_outcome for p in usable])
         verdict, reason = Verdict.INVALID, Reason("errors_everywhere", {"kinds": everywhere})
     elif n_pairs < clause.min_pairs:
-        what = f"{n_pairs} of at least {clause.min_pairs} pairs with a healthy reference"
-        verdict, reason = Verdict.INVALID, Reason("not_measured", {"what": what})
+        verdict, reason = Verdict.INVALID, Reason(
+            "few_healthy_pairs", {"n": n_pairs, "needed": clause.min_pairs})  # fmt: skip
     elif share is None or share > clause.share_at_most:
-        what = f"failed requests (share {percent(share or 0.0)})"
-        verdict, reason = Verdict.INVALID, Reason("not_measured", {"what": what})
+        verdict, reason = Verdict.INVALID, Reason(
+            "failures_unclear", {"share": "–" if share is None else percent(share)})  # fmt: skip
     else:
         verdict, reason = Verdict.PASS, Reason("met")
     figure = Figure("all cells", share, "1", "<=", clause.share_at_most, verdict, reason, n)

@@ -118,12 +118,11 @@ def _effect(
                      bounds.threshold)  # fmt: skip
     interval, n = crossing.interval, crossing.interval.n
     if crossing.reason == "not_finite":
-        return figure(Verdict.INVALID, Reason("not_a_number", {"what": _what(clause)}))
-    if crossing.reason:
-        what = f"{_what(clause)} ({crossing.reason.replace('_', ' ')})"
-        return figure(Verdict.INVALID, Reason("not_measured", {"what": what}))
-    if interval.mean is None or interval.lower is None or interval.upper is None:
-        return figure(Verdict.INVALID, Reason("not_measured", {"what": _what(clause)}))
+        return figure(Verdict.INVALID, _not_finite(clause, cell))
+    if crossing.reason or interval.mean is None or interval.lower is None or interval.upper is None:
+        cause = {"metric": clause.metric, "statistic": clause.statistic,
+                 "cause": crossing.reason or interval.reason or "empty"}  # fmt: skip
+        return figure(Verdict.INVALID, Reason("no_interval", cause))
     value = effect_of(clause.effect, interval.mean)
     best = effect_of(clause.effect, interval.upper)
     ends = sorted((effect_of(clause.effect, interval.lower), best))
@@ -136,12 +135,12 @@ def _effect(
     if crossing.outcome == "fail":
         params = {
             "value": percent(value),
-            "threshold": percent(clause.threshold),
+            "threshold": percent(clause.threshold, exact=True),
             "bound": percent(best),
         }
         return figure(Verdict.FAIL, Reason("below_threshold", params), interval, n)
     if interval.lower > bounds.pass_bound:
-        short = {"value": percent(value), "threshold": percent(clause.threshold)}
+        short = {"value": percent(value), "threshold": percent(clause.threshold, exact=True)}
         return figure(Verdict.INCONCLUSIVE, Reason("estimate_short", short), interval, n)
     open_ = Reason("open", {"n": n, "interval": spell_interval(ends[0], ends[1])})
     return figure(Verdict.INCONCLUSIVE, open_, interval, n)
@@ -220,12 +219,12 @@ def _same(clause: CompareClause, plan: PairPlan, cell: CellPairs, analysis: Anal
         effect=Effect.GAIN,
     )
     if estimate.effect is None or estimate.effect_interval is None:
-        return figure(Verdict.INVALID, Reason("not_a_number", {"what": _what(clause)}))
+        return figure(Verdict.INVALID, _not_finite(clause, cell))
     low, high = estimate.effect_interval
     params = {
         "value": percent(estimate.effect),
         "interval": spell_interval(low, high),
-        "threshold": f"±{percent(zone)}",
+        "threshold": f"±{percent(zone, exact=True)}",
     }
     if -zone <= low and high <= zone:
         return figure(Verdict.PASS, Reason("met"), estimate.effect, (low, high))
@@ -238,9 +237,8 @@ def _same(clause: CompareClause, plan: PairPlan, cell: CellPairs, analysis: Anal
 
 def _why_invalid(plan: PairPlan, cell: CellPairs) -> Reason | None:
     if cell.duplicated:
-        what = f"{cell.cell}: more than one block stands for pair {cell.duplicated[0]}"
-        return Reason("not_measured", {"what": what})
-    conditions = ", ".join(cell.conditions) or ("incomplete pairs" if cell.incomplete else "none")
+        return Reason("pair_repeated", {"where": cell.cell, "pair": cell.duplicated[0] + 1})
+    conditions = ", ".join(cell.conditions) or ("incomplete" if cell.incomplete else "none")
     for role in ("reference", "test"):
         share = cell.excluded_share(role)
         if share > plan.excluded_share_at_most:
@@ -249,7 +247,7 @@ def _why_invalid(plan: PairPlan, cell: CellPairs) -> Reason | None:
                 {
                     "share": percent(share),
                     "arm": plan.compare[0] if role == "reference" else plan.compare[1],
-                    "limit": percent(plan.excluded_share_at_most),
+                    "limit": percent(plan.excluded_share_at_most, exact=True),
                     "conditions": conditions,
                 },
             )
@@ -323,9 +321,14 @@ def _findings(
     if above and isinstance(figure.value, float) and clause.band_top is not None:
         yield Reason(
             "above_band",
-            {"where": where, "value": percent(figure.value), "top": percent(clause.band_top)},
+            {
+                "where": where,
+                "value": percent(figure.value),
+                "top": percent(clause.band_top, exact=True),
+            },
         )
 
 
-def _what(clause: CompareClause) -> str:
-    return f"{clause.metric} {clause.statistic}"
+def _not_finite(clause: CompareClause, cell: CellPairs) -> Reason:
+    metric = f"{clause.metric} {clause.statistic}"
+    return Reason("not_a_number", {"metric": metric, "where": cell.cell})

@@ -75,8 +75,7 @@ def _judge_clause(
         return replace(result, verdict=Verdict.INVALID, reason=Reason("not_selected"))
     gone = missing_blocks(analysis)
     if gone and result.verdict is Verdict.PASS:
-        what = f"block {gone[0]} ({len(gone)} missing: evidence was removed)"
-        reason = Reason("not_measured", {"what": what})
+        reason = Reason("blocks_missing", {"block": gone[0], "n": len(gone)})
         return replace(result, verdict=Verdict.INVALID, reason=reason)
     return result
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
 
-from kvgate.analyse.results import Analysis, BlockResult
+from kvgate.analyse.results import Analysis, BlockResult, Observed
 from kvgate.contract import LimitClause, PairPlan
 from kvgate.criterion import METRICS, OF_THE_INSTRUMENT, Source
 from kvgate.decide.wording import percent, with_unit
-from kvgate.reason import Reason
+from kvgate.reason import Param, Reason
 from kvgate.verdict import ClauseVerdict, Figure, Verdict, worst
 
 _BLOCK_VALUE: dict[str, Callable[[BlockResult], float | None]] = {
@@ -30,7 +30,7 @@ class Found:
     where: str
     value: float | str | None
     n: int
-    missing: str = ""
+    missing: Reason | None = None
 
 
 def judge_limit(
@@ -47,7 +47,7 @@ def judge_limit(
     reason = (
         next(f.reason for f in figures if f.verdict is verdict)
         if figures
-        else Reason("not_measured", {"what": clause.metric})
+        else Reason("no_value", {"metric": clause.metric, "where": clause.hosts or "-"})
     )
     return ClauseVerdict(
         clause.id, "limit", clause.metric, clause.text.model_dump(), verdict, reason, figures
@@ -63,11 +63,10 @@ def _found(clause: LimitClause, analysis: Analysis, plan: PairPlan | None) -> It
     else:
         values = [o for o in analysis.observed if o.metric == clause.metric]
         if len(values) > 1:
-            yield Found("soak", None, 0, f"{len(values)} reports of one long run")
+            yield Found("soak", None, 0, _reports(clause, "soak", len(values)))
             return
         for observed in values:
-            yield Found(observed.where, observed.value, 1, "" if observed.value is not None
-                        else observed.detail or "no value")  # fmt: skip
+            yield _one(clause, observed)
 
 
 def _of_hosts(clause: LimitClause, analysis: Analysis) -> Iterator[Found]:
@@ -76,9 +75,22 @@ def _of_hosts(clause: LimitClause, analysis: Analysis) -> Iterator[Found]:
     for host in hosts:
         values = [o for o in analysis.observed if o.metric == clause.metric and o.where == host]
         if len(values) != 1:
-            yield Found(host, None, 0, f"{len(values)} reports from {host}")
+            yield Found(host, None, 0, _reports(clause, host, len(values)))
         else:
-            yield Found(host, values[0].value, 1, values[0].detail)
+            yield _one(clause, values[0])
+
+
+def _reports(clause: LimitClause, where: str, n: int) -> Reason:
+    return Reason("reports", {"metric": clause.metric, "where": where, "n": n})
+
+
+def _one(clause: LimitClause, observed: Observed) -> Found:
+    if observed.value is not None or not observed.detail:
+        return Found(observed.where, observed.value, 1)
+    params: dict[str, Param] = {
+        "metric": clause.metric, "where": observed.where, "detail": observed.detail
+    }  # fmt: skip
+    return Found(observed.where, None, 1, Reason("no_value_because", params))
 
 
 def _of_blocks(clause: LimitClause, analysis: Analysis, plan: PairPlan | None) -> Iterator[Found]:
@@ -92,32 +104,46 @@ def _of_blocks(clause: LimitClause, analysis: Analysis, plan: PairPlan | None) -
             if b.arm == clause.arm and b.cell.workload == clause.workload
             and b.cell.level == level
         ]  # fmt: skip
-        why = _too_thin(blocks, clause, plan)
+        why = _too_thin(where, blocks, clause, plan)
         if clause.metric != "failed_requests":
             blocks = [b for b in blocks if b.valid]
         values = [value_of(b) for b in blocks]
         known = [v for v in values if v is not None and math.isfinite(v)]
         if not blocks:
-            yield Found(where, None, 0, f"no valid block of {where}")
-        elif why:
+            nothing = Reason("no_valid_block", {"metric": clause.metric, "where": where})
+            yield Found(where, None, 0, nothing)
+        elif why is not None:
             yield Found(where, None, len(known), why)
         elif len(known) != len(values):
-            yield Found(where, None, len(known), f"{len(values) - len(known)} blocks lack a value")
+            lacking = Reason(
+                "blocks_lack_value",
+                {"metric": clause.metric, "where": where, "n": len(values) - len(known)},
+            )
+            yield Found(where, None, len(known), lacking)
         else:
             yield Found(where, fmean(known), len(known))
 
 
-def _too_thin(blocks: list[BlockResult], clause: LimitClause, plan: PairPlan | None) -> str:
-    """Why the blocks of a level say too little; empty where they say enough."""
+def _too_thin(
+    where: str, blocks: list[BlockResult], clause: LimitClause, plan: PairPlan | None
+) -> Reason | None:
+    """Why the blocks of a level say too little; None where they say enough."""
     if plan is None or not blocks:
-        return ""
+        return None
     valid = [b for b in blocks if b.valid]
     excluded = 1 - len(valid) / len(blocks)
     if clause.arm in plan.compare and len(valid) < plan.min_pairs:
-        return f"{len(valid)} valid blocks of at least {plan.min_pairs}"
+        return Reason(
+            "few_valid_blocks",
+            {"metric": clause.metric, "where": where, "n": len(valid), "needed": plan.min_pairs},
+        )
     if excluded > plan.excluded_share_at_most:
-        return f"{percent(excluded)} of the blocks were excluded"
-    return ""
+        return Reason(
+            "blocks_excluded",
+            {"where": where, "arm": clause.arm, "share": percent(excluded),
+             "limit": percent(plan.excluded_share_at_most, exact=True)},
+        )  # fmt: skip
+    return None
 
 
 def _figure(clause: LimitClause, item: Found) -> Figure:
@@ -137,23 +163,22 @@ def _figure(clause: LimitClause, item: Found) -> Figure:
 
 def _compare(clause: LimitClause, item: Found) -> tuple[Verdict, Reason]:
     value, limit = item.value, clause.limit
-    what = f"{clause.metric} at {item.where}"
+    place: dict[str, Param] = {"metric": clause.metric, "where": item.where}
     if value is None:
-        detail = f"{what} ({item.missing})" if item.missing else what
-        return Verdict.INVALID, Reason("not_measured", {"what": detail})
+        return Verdict.INVALID, item.missing or Reason("no_value", place)
     if isinstance(value, float) and not math.isfinite(value):
-        return Verdict.INVALID, Reason("not_a_number", {"what": what})
+        return Verdict.INVALID, Reason("not_a_number", place)
     shown = {
-        "value": with_unit(value, clause.unit),
-        "threshold": with_unit(limit, clause.unit),
+        "value": with_unit(value, clause.unit, clause.metric),
+        "threshold": with_unit(limit, clause.unit, clause.metric, exact=True),
     }
     if clause.equals is not None:
         if isinstance(value, str) != isinstance(limit, str):
-            return Verdict.INVALID, Reason("not_measured", {"what": f"{what} (another kind)"})
+            return Verdict.INVALID, Reason("other_kind", place)
         return (Verdict.PASS, Reason("met")) if value == limit else (
             Verdict.FAIL, Reason("not_equal", shown))  # fmt: skip
     if isinstance(value, str) or isinstance(limit, str):
-        return Verdict.INVALID, Reason("not_a_number", {"what": what})
+        return Verdict.INVALID, Reason("other_kind", place)
     kept = value >= limit if clause.floor is not None else value <= limit
     if kept:
         return Verdict.PASS, Reason("met")

@@ -12,9 +12,9 @@ from markupsafe import Markup
 from kvgate.analyse.results import Analysis, BlockResult
 from kvgate.contract import CompareClause, Contract
 from kvgate.criterion import Effect
+from kvgate.numbers import number, percent, plain, trimmed
 from kvgate.report.effects import PairEffect, statistic
 from kvgate.report.glyphs import width
-from kvgate.report.numbers import number, percent, plain, trimmed
 from kvgate.report.palette import FAINT, INK, MET, MUTED, RULE, SERIES, VERDICT, ZONE
 from kvgate.report.svg import SMALL, Axis, Drawing, legend
 from kvgate.report.texts import Texts

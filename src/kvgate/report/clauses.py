@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from kvgate.contract import AnswersClause, Clause, CompareClause, ErrorsClause, LimitClause
 from kvgate.criterion import METRICS, Effect, Source
+from kvgate.numbers import count, number, percent, points, significant
 from kvgate.report.charts import mini_interval, pairs_chart
 from kvgate.report.effects import (
     favourable_end,
@@ -22,7 +23,6 @@ from kvgate.report.effects import (
     terms_of,
 )
 from kvgate.report.inputs import ReportInput
-from kvgate.report.numbers import count, number, percent, points, significant
 from kvgate.report.palette import VERDICT
 from kvgate.report.svg import icon
 from kvgate.report.texts import Texts

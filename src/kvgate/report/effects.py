@@ -10,7 +10,7 @@ from typing import Final
 from kvgate.analyse.results import Analysis, BlockResult
 from kvgate.contract import Clause, CompareClause, Contract
 from kvgate.criterion import Effect, effect_of
-from kvgate.report.numbers import interval, number, percent
+from kvgate.numbers import interval, number, percent
 from kvgate.report.texts import Texts
 from kvgate.verdict import Figure
 

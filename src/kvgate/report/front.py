@@ -9,15 +9,15 @@ from typing import Final
 
 from markupsafe import Markup
 
+from kvgate.numbers import number, percent
 from kvgate.report.clauses import Why, why_lines
 from kvgate.report.inputs import GateHistory, ReportInput
-from kvgate.report.numbers import number, percent
 from kvgate.report.svg import icon
 from kvgate.report.texts import Texts
 from kvgate.report.words import sentence as as_sentence
 from kvgate.verdict import Decision, GateVerdict, Verdict
 
-UNCOUNTED: Final = frozenset({"engineering", "repeat"})
+UNCOUNTED: Final = frozenset({"engineering", "repeat", "imported"})
 """Modes that have a mark of their own."""
 
 

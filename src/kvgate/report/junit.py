@@ -10,7 +10,7 @@ import re
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from kvgate.report.numbers import interval, number
+from kvgate.numbers import interval, number
 from kvgate.verdict import ClauseVerdict, Figure, GateVerdict, Verdict
 
 _FORBIDDEN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from kvgate.contract import LimitClause
 from kvgate.criterion import METRICS, Source
+from kvgate.numbers import count, number, size
 from kvgate.report.charts import level_chart
 from kvgate.report.clauses import ClauseView, clause_text, clause_views
 from kvgate.report.effects import measured, required, terms_of
@@ -23,7 +24,7 @@ from kvgate.report.front import (
     moment,
 )
 from kvgate.report.inputs import FileDigest, GateHistory, ReportInput
-from kvgate.report.numbers import count, number, size
+from kvgate.report.signed import signature_rows
 from kvgate.report.soak_chart import soak_chart
 from kvgate.report.svg import icon
 from kvgate.report.tables import (
@@ -81,6 +82,7 @@ class GateView:
     manifest: str
     files: Capped[tuple[str, str, str]]
     contract_digest: str
+    signatures: tuple[tuple[str, str], ...]
     exclusions: int
 
 
@@ -223,6 +225,7 @@ def _gate(source: ReportInput, inputs: Sequence[ReportInput], i: int, t: Texts) 
         manifest=source.manifest_sha256 or t("evidence.unsealed"),
         files=capped([(f.path, size(f.size), f.sha256) for f in files]),
         contract_digest=v.contract_digest,
+        signatures=signature_rows(source, t),
         exclusions=len(v.exclusions),
     )
 

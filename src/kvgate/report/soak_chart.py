@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from kvgate.analyse.results import Analysis, SoakEvent, SoakWindow
 from kvgate.contract import SoakPlan
+from kvgate.numbers import percent, trimmed
 from kvgate.report.charts import PAGE
-from kvgate.report.numbers import percent, trimmed
 from kvgate.report.palette import FAINT, INK, MUTED, RULE, SERIES, VERDICT
 from kvgate.report.svg import Axis, Drawing
 from kvgate.report.texts import Texts

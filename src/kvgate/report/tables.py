@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from kvgate.analyse.results import Analysis, BlockResult
+from kvgate.numbers import number
 from kvgate.report.effects import statistic
 from kvgate.report.inputs import ReportInput
-from kvgate.report.numbers import number
 from kvgate.report.texts import Texts
 from kvgate.report.words import arm_name, cell_name
 from kvgate.verdict import Condition, Verdict

@@ -1,4 +1,5 @@
-"""How a number is written: one rule for each unit, the same in both languages.
+"""How a number is written, in verdicts, reports and on a terminal: one rule for each unit, the
+same in both languages.
 
 Decimal point, comma between thousands from 10,000 on, true minus, a space that does not break
 before the unit. Three significant digits, percentages with one decimal (a limit keeps what the
@@ -16,6 +17,8 @@ Value = float | str | None
 NBSP: Final = "\u00a0"
 MINUS: Final = "\u2212"
 ELLIPSIS: Final = "\u2026"
+NO_NUMBER: Final = "NaN"
+"""What no rule can write; a reader's language has a word for it in `number`."""
 
 COUNTED: Final = frozenset(
     {
@@ -55,6 +58,8 @@ def word(name: str, lang: str) -> str:
 
 def plain(value: float, decimals: int) -> str:
     """``value`` with fixed decimals, comma from 10,000 on, true minus; never "-0"."""
+    if not math.isfinite(value):
+        return NO_NUMBER
     text = f"{abs(value):,.{decimals}f}"
     if abs(value) < 10_000:
         text = text.replace(",", "")
@@ -64,14 +69,16 @@ def plain(value: float, decimals: int) -> str:
 
 def significant(value: float, digits: int = 3) -> str:
     """``value`` with three significant digits, whole numbers from 100 on in full."""
-    if value == 0:
-        return "0"
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else NO_NUMBER
     magnitude = math.floor(math.log10(abs(value)))
     return plain(value, max(0, digits - 1 - magnitude))
 
 
 def trimmed(value: float) -> str:
     """``value`` with at most six significant digits and no trailing zeros: a contract's number."""
+    if not math.isfinite(value):
+        return NO_NUMBER
     decimals = max(0, 5 - math.floor(math.log10(abs(value)))) if value else 0
     text = plain(value, decimals)
     return text.rstrip("0").rstrip(".") if "." in text else text
