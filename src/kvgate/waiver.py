@@ -43,8 +43,8 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """What is signed. ``granted`` and ``expires`` are UTC in ISO 8601; ``party`` is a key of the
-    contract's ``signers``."""
+    """What is signed. ``granted`` and ``expires`` are UTC in ISO 8601; ``party`` is one that
+    the contract's ``parties.signers`` gives a key to."""
 
     campaign: str
     contract_digest: str
