@@ -136,6 +136,24 @@ class ClauseVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Interruption:
+    """A break of a run after something had been measured, and how the run went on.
+
+    ``next_session`` and ``next_block`` are the numbers from which it measured on; the blocks of
+    ``broken_sessions`` no longer count, ``unfinished_blocks`` left nothing whole. ``rebooted`` is
+    None where the kernel named no boot.
+    """
+
+    reason: str
+    resumed_at: str
+    next_session: int
+    next_block: int
+    broken_sessions: tuple[int, ...]
+    unfinished_blocks: tuple[int, ...]
+    rebooted: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class WaiverShown:
     """A waiver that was presented, with what became of it; ``standing`` is
     `kvgate.waiver.Standing`, "in force" or why it has no effect. ``used`` where it let go something
@@ -273,6 +291,7 @@ class GateVerdict:
     spent: Spent | None = None
     stop: StopRecord | None = None
     waivers: tuple[WaiverShown, ...] = ()
+    interruptions: tuple[Interruption, ...] = ()
 
     @property
     def exit_code(self) -> int:

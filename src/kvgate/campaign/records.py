@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from kvgate.verdict import Decision, RunSpent, Verdict
+from kvgate.verdict import Decision, Interruption, RunSpent, Verdict
 from kvgate.waiver import SignedWaiver
 
 Configuration = Mapping[str, Mapping[str, str]]
@@ -55,7 +55,7 @@ class CampaignFacts:
 
     ``began`` is day 0 of the deadlines (empty: ``as_of``); ``earlier`` are the campaign's runs
     before this one; ``relied_on`` the passed gates, and the run gone on from, with what was under
-    test in them.
+    test in them. ``interruptions`` are those after which this very run was gone on with.
     """
 
     name: str
@@ -81,6 +81,7 @@ class CampaignFacts:
     earlier: tuple[RunSpent, ...] = ()
     waivers: tuple[SignedWaiver, ...] = ()
     relied_on: tuple[ReliedOn, ...] = ()
+    interruptions: tuple[Interruption, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
