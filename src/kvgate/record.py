@@ -43,6 +43,20 @@ class Outcome(StrEnum):
         return self in (Outcome.CLIENT_FAULT, Outcome.INTERRUPTED)
 
 
+class Lack(StrEnum):
+    """What another tool's result file does not prove; each is a broken condition of its block."""
+
+    REQUESTS = "requests"  # totals only: no single request
+    ISSUE_TIMES = "issue_times"  # when each request was sent
+    TOKEN_TIMES = "token_times"  # when each token or chunk came
+    TOKEN_COUNTS = "token_counts"  # the server's own counts, not a retokenised text
+    PROMPT_IDENTITY = "prompt_identity"  # that prompts differ, and are the same over arms
+    WHOLE_ANSWERS = "whole_answers"  # finish reason, full length and [DONE] of each answer
+    CLIENT_HEALTH = "client_health"  # that the load host was not the bottleneck
+    CLOCK = "clock"  # that durations come from a clock that cannot step
+    COUNTERS = "counters"  # where the prompt tokens came from: coldness
+
+
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One request; the fields are the columns of ``requests.parquet``, in that order.
 
@@ -102,7 +116,9 @@ class ClientReport(msgspec.Struct, frozen=True, kw_only=True):
     buckets (upper edges); the maxima are exact. ``mean_in_flight`` is the time average from the
     moment the planned concurrency was first reached to the last issue, ``None`` if it never was.
     ``clock_offset_*_ns`` is CLOCK_REALTIME minus CLOCK_MONOTONIC; ``clock_steps`` counts jumps of
-    more than 1 ms in it. ``unstamped_reads`` are reads without a kernel stamp.
+    more than 1 ms in it. ``unstamped_reads`` are reads without a kernel stamp. ``start_late_ns``:
+    how long after the common start of several processes this one began. ``requests_skipped``:
+    turns of conversations that were never issued, since a turn before them failed.
     """
 
     state: str  # done, interrupted or block_deadline
@@ -130,6 +146,8 @@ class ClientReport(msgspec.Struct, frozen=True, kw_only=True):
     clock_offset_end_ns: int
     clock_steps: int
     versions: dict[str, str]
+    start_late_ns: int = 0
+    requests_skipped: int = 0
 
 
 # --- metrics -----------------------------------------------------------------------------------

@@ -100,7 +100,11 @@ def _margin(values: list[float]) -> float | None:
 
 
 class Answer:
-    """The state of one answer. Feed it events; ``settle`` once, when nothing more will come."""
+    """The state of one answer. Feed it events; ``settle`` once, when nothing more will come.
+
+    With ``keep_answer`` it holds ``ids`` and ``text`` (without reasoning, which no template sends
+    back), for a turn that continues it.
+    """
 
     __slots__ = (
         "_blanks",
@@ -116,15 +120,17 @@ class Answer:
         "fault",
         "finish_reason",
         "first_text_ns",
+        "ids",
         "logprobs",
         "margins",
         "output_tokens",
         "prompt_tokens",
+        "text",
         "token_ns",
         "tokens",
     )
 
-    def __init__(self, *, keep_tokens: bool = False) -> None:
+    def __init__(self, *, keep_tokens: bool = False, keep_answer: bool = False) -> None:
         self._stamps = array("q")
         self._blanks: list[int] = []
         self._unsure: set[int] = set()
@@ -142,6 +148,8 @@ class Answer:
         self.tokens: list[str] | None = [] if keep_tokens else None
         self.logprobs: list[float | None] | None = [] if keep_tokens else None
         self.margins: list[float | None] | None = [] if keep_tokens else None
+        self.ids: array[int] | None = array("I") if keep_answer else None
+        self.text: list[str] | None = [] if keep_answer else None
         self.token_ns: list[int] = []
         self.coalesced: list[int] = []
 
@@ -209,6 +217,9 @@ class Answer:
         if text and self.first_text_ns is None:
             self.first_text_ns = stamp_ns
         ids = choice.token_ids
+        if self.text is not None and self.ids is not None:
+            self.text.append(text or "")
+            self.ids.extend(ids or ())
         if ids:
             count = len(ids)
             if not self._by_ids and not self._stamps:

@@ -24,7 +24,8 @@ import msgspec
 from kvgate import __version__
 from kvgate.errors import CannotMeasure, UsageError
 from kvgate.load.job import Job, read_job
-from kvgate.load.loop import LoadLoop, Unreachable
+from kvgate.load.links import Links, Unreachable
+from kvgate.load.loop import LoadLoop
 from kvgate.load.requests import RequestStock, parse_url, tls_context
 from kvgate.load.spool import ProgressLines, RecordSpool
 from kvgate.load.transport import Endpoint
@@ -45,9 +46,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--stop-with-parent", action="store_true", help="end when the starting process is gone"
     )
+    parser.add_argument(
+        "--await-start",
+        action="store_true",
+        help="say `ready`, then read the start on CLOCK_MONOTONIC (ns) from standard input",
+    )
     args = parser.parse_args(argv)
+    parent = os.getppid() if args.stop_with_parent else None
     try:
-        return _run(read_job(args.job), os.getppid() if args.stop_with_parent else None)
+        return _run(read_job(args.job), parent, await_start=args.await_start)
     except UsageError as fault:
         return _say(str(fault), EXIT_USAGE)
     except CannotMeasure as fault:
@@ -84,17 +91,18 @@ def ensure_descriptors(level: int) -> int:
     return soft
 
 
-def _run(job: Job, parent: int | None) -> int:
-    limit = ensure_descriptors(job.arrival.planned_in_flight)
+def _run(job: Job, parent: int | None, *, await_start: bool) -> int:
+    limit = ensure_descriptors(job.level)
     target = parse_url(job.url, job.endpoint)
     context = tls_context(job) if target.tls else None
     try:
         endpoint = Endpoint(target.host, target.port, context)
     except OSError as fault:
         raise Unreachable(f"{target.host}: {fault.strerror or fault}") from None
-    stock = RequestStock(job, target, job.arrival.planned_in_flight)
+    stock = RequestStock(job, target, job.level)
     spool = RecordSpool(Path(job.records_path))
-    loop = LoadLoop(job, endpoint, stock, spool, ProgressLines(sys.stdout.fileno()), parent=parent)
+    links = Links(endpoint)
+    loop = LoadLoop(job, links, stock, spool, ProgressLines(sys.stdout.fileno()), parent=parent)
 
     def stop(_signal: int, _frame: object) -> None:
         loop.stop = True
@@ -108,11 +116,21 @@ def _run(job: Job, parent: int | None) -> int:
     start_up_s = _age_s()
     used = resource.getrusage(resource.RUSAGE_SELF)
     try:
-        state = loop.run()
+        loop.prepare()
+        state = loop.run(_awaited_start() if await_start else job.start_at_ns)
     finally:
         spool.close()
-    _write_report(job, loop, state, limit, start_up_s, used)
+    _write_report(job, loop, links, state, limit, start_up_s, used)
     return EXIT_INTERRUPTED if state == "interrupted" else EXIT_DONE
+
+
+def _awaited_start() -> int:
+    """The common start of several processes, once all of them are ready."""
+    print('"ready"', flush=True)
+    said = sys.stdin.readline()
+    if not said.strip().isdigit():
+        raise CannotMeasure(f"no start was given: {said.strip()[:40]!r}", where=platform.node())
+    return int(said)
 
 
 def _age_s() -> float:
@@ -133,6 +151,7 @@ def _peak_rss_bytes() -> int:
 def _write_report(
     job: Job,
     loop: LoadLoop,
+    links: Links,
     state: str,
     limit: int,
     start_up_s: float,
@@ -145,7 +164,7 @@ def _write_report(
         state=state,
         started_ns=loop.started_ns,
         ended_ns=loop.ended_ns,
-        requests_planned=job.prompts.count,
+        requests_planned=job.requests,
         requests_done=loop.done,
         requests_failed=loop.failed,
         cpu_s=used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime,
@@ -153,10 +172,10 @@ def _write_report(
         start_up_s=start_up_s,
         peak_rss_bytes=_peak_rss_bytes(),
         nofile_limit=limit,
-        planned_in_flight=job.arrival.planned_in_flight,
+        planned_in_flight=job.level,
         max_in_flight=flights.most,
         mean_in_flight=flights.mean,
-        connections_opened=loop.opened,
+        connections_opened=links.opened,
         reads=loop.reads,
         unstamped_reads=clock.unstamped,
         loop_stall_p99_ns=loop.stalls.quantile_ns(0.99),
@@ -166,6 +185,8 @@ def _write_report(
         clock_offset_start_ns=clock.offset.start_ns,
         clock_offset_end_ns=clock.offset.ns,
         clock_steps=clock.offset.steps,
+        start_late_ns=loop.start_late_ns,
+        requests_skipped=loop.skipped,
         versions={
             "kvgate": __version__,
             "python": platform.python_version(),

@@ -49,7 +49,7 @@ class Exchange:
         self.body = b""
         self.http = ResponseReader()
         self.events = EventReader()
-        self.answer = Answer(keep_tokens=keep_tokens)
+        self.answer = Answer(keep_tokens=keep_tokens, keep_answer=request.said is not None)
 
     def take(self, data: bytes, stamp_ns: int) -> None:
         """Take bytes of the response, received at ``stamp_ns``. Raises ProtocolFault."""
@@ -69,8 +69,8 @@ class Exchange:
         elif len(self.body) < _KEPT_BODY_BYTES:
             self.body += body[:_KEPT_BODY_BYTES]
 
-    def judge_end(self, wanted: int, *, exact: bool) -> tuple[Outcome, str | None]:
-        """The outcome of a response that is whole."""
+    def judge_end(self, *, exact: bool) -> tuple[Outcome, str | None]:
+        """The outcome of a response that is whole; ``exact`` where its length is forced."""
         status = self.http.status or 0
         if status != 200:
             if 400 <= status < 500:
@@ -86,7 +86,7 @@ class Exchange:
         named = self.events.named_error
         if named is not None and self.answer.error is None:
             return Outcome.ERROR_EVENT, f"event of the type error: {_text(named)}"
-        return self.answer.judge(wanted, exact=exact)
+        return self.answer.judge(self.request.output_tokens, exact=exact)
 
     def cut_off(self, why: str) -> tuple[Outcome, str]:
         """The outcome where the peer ended the connection before the body was whole."""

@@ -6,47 +6,65 @@ loop itself adds is measured: how long it was away (stall) and how late it read 
 
 from __future__ import annotations
 
+import heapq
 import os
 import select
 import time
-from collections import deque
-from collections.abc import Iterator
 from typing import Final
 
-from kvgate.load.arrivals import intended_times
+from kvgate.load.arrivals import intended_times, level_changes
 from kvgate.load.clock import ReceiveClock
 from kvgate.load.exchange import Exchange
 from kvgate.load.histogram import Histogram
 from kvgate.load.http import ProtocolFault
 from kvgate.load.in_flight import InFlight
-from kvgate.load.job import Closed, Job, Progress
-from kvgate.load.requests import RequestStock
+from kvgate.load.job import (
+    Closed,
+    Conversation,
+    Job,
+    Progress,
+    RampConcurrency,
+    Replay,
+    Trace,
+)
+from kvgate.load.links import Links
+from kvgate.load.pace import ClosedPace, OpenPace, Pace
+from kvgate.load.requests import Request, RequestStock
 from kvgate.load.spool import ProgressLines, RecordSpool
-from kvgate.load.transport import Connection, Endpoint, is_local_fault
+from kvgate.load.trace import trace_times
+from kvgate.load.transport import Connection, is_local_fault
 from kvgate.record import NS_PER_S, Outcome
 
 _TICK_NS: Final = 100_000_000
 _PROGRESS_NS: Final = 250_000_000
 _FLUSH_NS: Final = 500_000_000
-_BACKOFF_NS: Final = 250_000_000
-_OPEN_AT_ONCE: Final = 64
-_READ: Final = select.EPOLLIN
-_READ_WRITE: Final = select.EPOLLIN | select.EPOLLOUT
 
 _now_ns = time.monotonic_ns
 
 
-class Unreachable(Exception):  # noqa: N818 - what the engine is
-    """No connection could be opened before the block."""
+def pace_of(job: Job, start_ns: int) -> Pace:
+    """The pace of a job, or of its shard, that starts at ``start_ns``."""
+    arrival = job.arrival
+    if isinstance(arrival, Closed | RampConcurrency):
+        return ClosedPace(start_ns, level_changes(arrival, job.shard))
+    if isinstance(arrival, Replay):
+        # read_job has seen to it that a replay comes with a trace.
+        assert isinstance(job.prompts.shape, Trace)
+        return OpenPace(start_ns, trace_times(arrival, job.prompts.shape, job.shard), job.level)
+    return OpenPace(start_ns, intended_times(arrival, job.shard), job.level)
 
 
 class LoadLoop:
-    """Runs one job. ``run`` returns the state; the counters below are for the report."""
+    """Runs one job. ``run`` returns the state; the counters below are for the report.
+
+    ``skipped`` counts turns of conversations that were not issued, since a turn before them failed
+    or the time was over.
+    """
 
     def __init__(
         self,
         job: Job,
-        endpoint: Endpoint,
+        links: Links,
         stock: RequestStock,
         spool: RecordSpool,
         progress: ProgressLines,
@@ -54,70 +72,83 @@ class LoadLoop:
         parent: int | None,
     ) -> None:
         self._job = job
-        self._endpoint = endpoint
+        self._links = links
         self._stock = stock
         self._spool = spool
         self._progress = progress
         self._parent = parent
-        self._epoll = select.epoll()
-        self._connections: dict[int, Connection] = {}
-        self._idle: dict[int, Connection] = {}
         self._flying: dict[Exchange, Connection | None] = {}
-        # Closed loop: free slots with the moment each became free, and slots in back-off.
-        self._free: deque[int] = deque()
-        self._backoff: deque[tuple[int, int]] = deque()
-        self._times: Iterator[int] | None = None
-        self._next_time: int | None = None
-        self._level = job.arrival.planned_in_flight
-        self._closed = isinstance(job.arrival, Closed)
+        # Turns that wait for their moment; each holds the place of the turn before it.
+        self._turns: list[tuple[int, int, Request]] = []
+        shape = job.prompts.shape
+        self._think_ns = int(shape.think_s * NS_PER_S) if isinstance(shape, Conversation) else 0
         self._keep_tokens = job.logprobs is not None
-        self._last_connect_error = ""
+        self._pace: Pace = ClosedPace(0, [])
         self._shown_at = 0
         self._flushed_at = 0
         self.stop = False
         self.clock = ReceiveClock()
         self.stalls = Histogram()
-        self.flights = InFlight(self._level)
+        self.flights = InFlight(job.level)
         self.started_ns = 0
         self.ended_ns = 0
+        self.start_late_ns = 0
         self.done = 0
         self.failed = 0
+        self.skipped = 0
         self.reads = 0
-        self.opened = 0
 
     # --- the block -----------------------------------------------------------------------------
 
-    def run(self) -> str:
-        """Run the block; returns ``done``, ``interrupted`` or ``block_deadline``.
-
-        Raises :class:`Unreachable` when no connection could be opened, OSError when the records
-        cannot be written.
-        """
+    def prepare(self) -> None:
+        """Make requests ahead and open the connections. Raises :class:`Unreachable`."""
         while self._stock.refill():
             pass
-        self._open_ahead()
-        self.started_ns = _now_ns()
-        if self._closed:
-            self._free.extend([self.started_ns] * self._level)
-        else:
-            self._times = intended_times(self._job.arrival)
-            self._next_time = self.started_ns + next(self._times)
+        job = self._job
+        wanted = job.level
+        if isinstance(job.arrival, Closed):
+            wanted = min(wanted, job.requests)
+        elif not isinstance(job.arrival, RampConcurrency):
+            rate = getattr(job.arrival, "rate_per_s", getattr(job.arrival, "to_per_s", 4.0))
+            wanted = min(wanted, job.requests, max(8, int(rate * 2)))
+        deadline = _now_ns() + int(job.connect_deadline_s * NS_PER_S)
+        self._links.open_ahead(wanted, deadline, self._event, lambda: self.stop)
+
+    def run(self, start_at_ns: int | None) -> str:
+        """Run the block; returns ``done``, ``interrupted`` or ``block_deadline``.
+
+        It starts at ``start_at_ns`` (CLOCK_MONOTONIC), or at once; where that moment has passed
+        the lateness is in ``start_late_ns`` and the times wanted stay as planned. Raises OSError
+        when the records cannot be written, CannotMeasure when a conversation cannot go on.
+        """
+        if start_at_ns is not None:
+            self._wait_until(start_at_ns)
+            self.start_late_ns = max(0, _now_ns() - start_at_ns)
+        self.started_ns = _now_ns() if start_at_ns is None else start_at_ns
+        self._pace = pace_of(self._job, self.started_ns)
         state = self._turn()
         self._abandon(state)
         self.ended_ns = _now_ns()
         self._show()
-        for connection in list(self._connections.values()):
-            self._close(connection)
+        self._links.close_all()
         return state
+
+    def _wait_until(self, start_ns: int) -> None:
+        while (left := start_ns - _now_ns()) > 0 and not self.stop:
+            for fd, mask in self._links.poll(min(left / NS_PER_S, 0.1)):
+                connection = self._links.get(fd)
+                if connection is not None:
+                    self._event(connection, mask)
 
     def _turn(self) -> str:
         job = self._job
+        pace, stock, poll = self._pace, self._stock, self._links.poll
+        free = pace.free
         deadline = self.started_ns + int(job.block_deadline_s * NS_PER_S)
         issue_until = deadline
         if job.duration_s is not None:
             issue_until = min(deadline, self.started_ns + int(job.duration_s * NS_PER_S))
-        next_tick = self.started_ns
-        awake = self.started_ns
+        next_tick = awake = self.started_ns
         while True:
             now = _now_ns()
             if now >= next_tick:
@@ -127,42 +158,41 @@ class LoadLoop:
                 return "interrupted"
             if now >= deadline:
                 return "block_deadline"
-            issuing = now < issue_until and not self._stock.exhausted
+            issuing = now < issue_until and not (stock.exhausted and not self._turns)
             if issuing:
                 self._issue_due(now)
             elif not self._flying:
                 return "done"
             self.stalls.add(_now_ns() - awake)
-            events = self._epoll.poll(0)
+            events = poll(0)
             awake = _now_ns()
             # Nothing to read: the time to make a request ahead, or to sleep.
-            if not events and not self._stock.refill():
+            if not events and not stock.refill():
                 wake = next_tick
-                if issuing and self._next_time is not None:
-                    wake = min(wake, self._next_time)
+                if issuing:
+                    if pace.next_ns is not None:
+                        wake = min(wake, pace.next_ns)
+                    if self._turns:
+                        wake = min(wake, self._turns[0][0])
                 # Whole milliseconds, rounded down: the rest is polled away.
                 wait_ms = max(0, wake - awake) // 1_000_000
-                events = self._epoll.poll(wait_ms / 1000)
+                events = poll(wait_ms / 1000)
                 awake = _now_ns()
             for fd, mask in events:
-                connection = self._connections.get(fd)
+                connection = self._links.get(fd)
                 if connection is not None:
                     self._event(connection, mask)
-                    # A free slot is filled at once: the others' stamps are the kernel's and wait.
-                    if self._free and issuing and not self.stop:
+                    # A free place is filled at once: the others' stamps are the kernel's and wait.
+                    if (free or self._turns) and issuing and not self.stop:
                         self._issue_due(awake)
 
     def _tick(self, now: int) -> None:
         self.clock.offset.measure()
         if self._parent is not None and os.getppid() != self._parent:
             self.stop = True
-        while self._backoff and self._backoff[0][0] <= now:
-            self._free.append(self._backoff.popleft()[1])
+        self._pace.tick(now)
         self._check_deadlines(now)
-        idle_limit = now - int(self._job.idle_limit_s * NS_PER_S)
-        for connection in [c for c in self._idle.values() if c.idle_since_ns < idle_limit]:
-            self._close(connection)
-            self._open(None)
+        self._links.replace_old(now, self._job.idle_limit_s)
         self._show(now)
 
     def _show(self, now: int | None = None) -> None:
@@ -193,98 +223,49 @@ class LoadLoop:
         now = _now_ns()
         for exchange in list(self._flying):
             self._fail(exchange, Outcome.INTERRUPTED, why, now)
+        for _, _, request in self._turns:
+            self.skipped += 1 + self._stock.turns_after(request)
+        self._turns.clear()
 
     # --- issuing -------------------------------------------------------------------------------
 
     def _issue_due(self, now: int) -> None:
-        if self._closed:
-            while self._free and not self._stock.exhausted:
-                self._issue(self._free.popleft())
-            return
-        assert self._times is not None
-        while self._next_time is not None and self._next_time <= now:
-            if len(self._flying) >= self._level or self._stock.exhausted:
+        turns = self._turns
+        while turns and turns[0][0] <= now:
+            ready_ns, _, turn = heapq.heappop(turns)
+            self._issue(turn, ready_ns)
+        while not self._stock.exhausted:
+            intended = self._pace.due(now, len(self._flying) + len(turns))
+            if intended is None:
                 return
-            self._issue(self._next_time)
-            self._next_time = self.started_ns + next(self._times)
+            request = self._stock.take()
+            if request is not None:
+                self._issue(request, intended)
 
-    def _issue(self, intended_ns: int) -> None:
-        request = self._stock.take()
-        if request is None:
-            return
+    def _issue(self, request: Request, intended_ns: int) -> None:
         now = _now_ns()
         exchange = Exchange(request, intended_ns, now, keep_tokens=self._keep_tokens)
         self._flying[exchange] = None
         self.flights.issued(now)
-        if self._idle:
-            _, connection = self._idle.popitem()
+        connection = self._links.take()
+        if connection is not None:
             connection.load = exchange
             self._flying[exchange] = connection
             self._send(connection, exchange)
-        else:
-            self._open(exchange)
+            return
+        try:
+            self._flying[exchange] = self._links.open(exchange)
+        except OSError as fault:
+            self._fail(exchange, _connect_outcome(fault), f"connect: {fault}", _now_ns())
 
     def _send(self, connection: Connection, exchange: Exchange) -> None:
         exchange.sent_ns = _now_ns()
         try:
-            connection.send(exchange.request.wire)
+            self._links.send(connection, exchange.request.wire)
         except OSError as fault:
             self._broken(connection, fault)
-            return
-        if connection.wants_write:
-            self._epoll.modify(connection.fd, _READ_WRITE)
 
-    # --- connections ---------------------------------------------------------------------------
-
-    def _open_ahead(self) -> None:
-        """Open the connections of the block before it starts. Raises :class:`Unreachable`."""
-        arrival = self._job.arrival
-        wanted = self._level
-        if not isinstance(arrival, Closed):
-            wanted = min(self._level, max(8, int(arrival.rate_per_s * 2)))
-        wanted = min(wanted, self._job.prompts.count)
-        deadline = _now_ns() + int(self._job.connect_deadline_s * NS_PER_S)
-        while len(self._idle) < wanted and not self.stop:
-            now = _now_ns()
-            if now > deadline:
-                break
-            # Few at a time: a full accept queue costs each newcomer a second.
-            for _ in range(min(_OPEN_AT_ONCE, wanted - len(self._connections))):
-                if not self._open(None):
-                    break
-            for fd, mask in self._epoll.poll(0.02):
-                connection = self._connections.get(fd)
-                if connection is not None:
-                    self._event(connection, mask)
-            if len(self._connections) < wanted:
-                time.sleep(0.005)
-        if not self._idle and not self.stop:
-            raise Unreachable(self._last_connect_error or "no connection in time")
-
-    def _open(self, exchange: Exchange | None) -> bool:
-        try:
-            connection = Connection(self._endpoint)
-        except OSError as fault:
-            self._last_connect_error = str(fault)
-            if exchange is not None:
-                self._fail(exchange, self._connect_outcome(fault), f"connect: {fault}", _now_ns())
-            return False
-        connection.load = exchange
-        self._connections[connection.fd] = connection
-        self._epoll.register(connection.fd, select.EPOLLOUT)
-        if exchange is not None:
-            self._flying[exchange] = connection
-        return True
-
-    @staticmethod
-    def _connect_outcome(fault: OSError) -> Outcome:
-        return Outcome.CLIENT_FAULT if is_local_fault(fault) else Outcome.CONNECT_FAILED
-
-    def _close(self, connection: Connection) -> None:
-        self._connections.pop(connection.fd, None)
-        self._idle.pop(connection.fd, None)
-        connection.load = None
-        connection.close()
+    # --- events --------------------------------------------------------------------------------
 
     def _event(self, connection: Connection, mask: int) -> None:
         if not connection.ready:
@@ -292,35 +273,25 @@ class LoadLoop:
             return
         if mask & select.EPOLLOUT:
             try:
-                connection.flush()
+                self._links.flush(connection)
             except OSError as fault:
                 self._broken(connection, fault)
                 return
-            if not connection.wants_write:
-                self._epoll.modify(connection.fd, _READ)
         if mask & ~select.EPOLLOUT:
             self._readable(connection)
 
     def _handshake(self, connection: Connection) -> None:
+        exchange: Exchange | None = connection.load
         try:
-            connection.advance()
+            ready = self._links.advance(connection)
         except OSError as fault:
-            self._last_connect_error = str(fault)
-            exchange = connection.load
             if exchange is not None:
-                self._fail(exchange, self._connect_outcome(fault), f"connect: {fault}", _now_ns())
+                self._fail(exchange, _connect_outcome(fault), f"connect: {fault}", _now_ns())
             else:
-                self._close(connection)
+                self._links.close(connection)
             return
-        self._epoll.modify(connection.fd, _READ_WRITE if connection.wants_write else _READ)
-        if connection.ready:
-            self.opened += 1
-            if connection.load is None:
-                self._idle[connection.fd] = connection
-            else:
-                self._send(connection, connection.load)
-
-    # --- reading -------------------------------------------------------------------------------
+        if ready and exchange is not None:
+            self._send(connection, exchange)
 
     def _readable(self, connection: Connection) -> None:
         try:
@@ -333,7 +304,7 @@ class LoadLoop:
         exchange: Exchange | None = connection.load
         if exchange is None:
             # An idle connection has nothing to say: the server closed it.
-            self._close(connection)
+            self._links.close(connection)
             return
         self.reads += 1
         stamp, lag = self.clock.stamp(connection.stamp_real_ns, connection.user_ns)
@@ -360,7 +331,7 @@ class LoadLoop:
     def _broken(self, connection: Connection, fault: OSError) -> None:
         exchange: Exchange | None = connection.load
         if exchange is None:
-            self._close(connection)
+            self._links.close(connection)
             return
         if is_local_fault(fault):
             self._fail(exchange, Outcome.CLIENT_FAULT, str(fault), _now_ns())
@@ -370,15 +341,12 @@ class LoadLoop:
     # --- endings -------------------------------------------------------------------------------
 
     def _finish(self, connection: Connection, exchange: Exchange, end_ns: int) -> None:
-        job = self._job
-        outcome, error = exchange.judge_end(job.output_tokens, exact=job.ignore_eos)
+        outcome, error = exchange.judge_end(exact=self._job.ignore_eos)
         connected_ns = connection.connected_ns
         if exchange.http.keep_alive and not connection.wants_write:
-            connection.load = None
-            connection.idle_since_ns = connection.user_ns
-            self._idle[connection.fd] = connection
+            self._links.keep(connection, connection.user_ns)
         else:
-            self._close(connection)
+            self._links.close(connection)
         self._write(exchange, connected_ns, end_ns, outcome, error)
 
     def _fail(self, exchange: Exchange, outcome: Outcome, error: str, end_ns: int) -> None:
@@ -386,7 +354,7 @@ class LoadLoop:
         connected_ns = None
         if connection is not None:
             connected_ns = connection.connected_ns
-            self._close(connection)
+            self._links.close(connection)
         self._write(exchange, connected_ns, end_ns, outcome, error)
 
     def _write(
@@ -403,10 +371,23 @@ class LoadLoop:
         self.done += 1
         self.failed += outcome is not Outcome.OK
         self._spool.add(exchange.record(self._job.load_host, connected_ns, end_ns, outcome, error))
-        if not self._closed:
+        if exchange.request.said is not None and self._goes_on(exchange, end_ns, outcome):
             return
-        if outcome in (Outcome.CONNECT_FAILED, Outcome.CLIENT_FAULT):
-            # A dead server must not eat the whole plan in a moment.
-            self._backoff.append((now + _BACKOFF_NS, now))
-        else:
-            self._free.append(end_ns)
+        back_off = outcome in (Outcome.CONNECT_FAILED, Outcome.CLIENT_FAULT)
+        self._pace.ended(end_ns, now, back_off=back_off)
+
+    def _goes_on(self, exchange: Exchange, end_ns: int, outcome: Outcome) -> bool:
+        """Whether a turn of the same conversation takes the place of the one that ended."""
+        request = exchange.request
+        if outcome is not Outcome.OK:
+            self.skipped += self._stock.turns_after(request)
+            return False
+        turn = self._stock.follow(request, exchange.answer)
+        if turn is None:
+            return False
+        heapq.heappush(self._turns, (end_ns + self._think_ns, turn.number, turn))
+        return True
+
+
+def _connect_outcome(fault: OSError) -> Outcome:
+    return Outcome.CLIENT_FAULT if is_local_fault(fault) else Outcome.CONNECT_FAILED

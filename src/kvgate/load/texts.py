@@ -14,9 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from kvgate.errors import CannotMeasure
-from kvgate.load.job import Job
+from kvgate.load.job import Conversation, Job, Shared
 from kvgate.load.prompts import prompt_text
 from kvgate.load.requests import parse_url, tls_context
+from kvgate.load.shapes import Part, parts_of
 
 _TRIES: Final = 12
 
@@ -41,11 +42,11 @@ class _Tokenizer:
         else:
             self._link = http.client.HTTPConnection(target.host, target.port, timeout=30)
 
-    def count(self, text: str) -> int:
-        """Tokens of a prompt, with the chat template where the endpoint uses it."""
+    def count(self, text: str, *, bare: bool) -> int:
+        """Tokens of a prompt; unless ``bare`` with the chat template where the endpoint has it."""
         job = self._job
         asked: dict[str, Any] = {"model": job.model}
-        if job.endpoint == "chat":
+        if job.endpoint == "chat" and not bare:
             asked["messages"] = [{"role": "user", "content": text}]
             asked["add_generation_prompt"] = True
         else:
@@ -73,52 +74,85 @@ class _Tokenizer:
 
 
 def fetch_texts(job: Job, path: Path) -> None:
-    """Write the job's texts, one JSON string a line, each of exactly ``prompts.tokens`` tokens.
+    """Write the job's texts, one JSON string a line, in the order of its requests.
 
+    Each has exactly ``prompts.tokens`` tokens as the endpoint counts them, chat template included.
+    A later turn of a conversation has ``user_tokens`` by itself: what template and seams add to it
+    stands in the engine's usage. Texts of one group begin with the same text of ``prefix_tokens``.
     Raises :class:`CannotMeasure` when the engine cannot count or no text of that length is found.
     """
-    spec = job.prompts
     tokenizer = _Tokenizer(job)
-    ratio = 1.0
     try:
+        writer = _Texts(job, tokenizer)
         with path.open("wb") as lines:
-            for index in range(spec.first, spec.first + spec.count):
-                text, ratio = _fit(tokenizer, job, index, ratio)
-                lines.write(msgspec.json.encode(text) + b"\n")
+            for place in range(job.prompts.count):
+                lines.write(msgspec.json.encode(writer.text(place)) + b"\n")
     finally:
         tokenizer.close()
 
 
-def _fit(tokenizer: _Tokenizer, job: Job, index: int, ratio: float) -> tuple[str, float]:
-    """A text of the wanted length, and the words per token that led to it."""
-    spec = job.prompts
-    words = max(1, round(spec.tokens * ratio))
-    # Single letters fill the last tokens where whole words step over the length.
-    filler = 0
-    closest = 0
-    # One long draw that is cut to length: the words do not change while the length is sought.
-    source = prompt_text(spec.seed, spec.pool, index, 2 * spec.tokens + 16).split(" ")
-    for _ in range(_TRIES):
-        text = " ".join(source[:words] + ["a"] * filler)
-        count = tokenizer.count(text)
-        closest = count
-        if count == spec.tokens:
-            return text, words / spec.tokens
-        missing = spec.tokens - count
-        step = round(missing * words / max(count, 1))
-        if missing > 0 and step == 0:
-            filler += missing
-        elif missing < 0 and step == 0:
-            words -= 1
-            filler = 0
-        else:
-            words += step
-            filler = 0
-        words = min(max(words, 0), len(source))
-        if words == 0 and missing < 0:
-            break
-    raise CannotMeasure(
-        f"no text of {spec.tokens} tokens found (closest {closest})",
-        where=job.url,
-        remedy="choose another prompt length, or the completions endpoint",
-    )
+class _Texts:
+    """The texts of a job, made one after the other."""
+
+    def __init__(self, job: Job, tokenizer: _Tokenizer) -> None:
+        self._job = job
+        self._tokenizer = tokenizer
+        self._ratio = 1.0
+        self._heads: dict[Part, str] = {}
+        self._again: list[str] = []
+
+    def text(self, place: int) -> str:
+        """Text of request number ``place``; a repeated prompt is the same text again."""
+        spec = self._job.prompts
+        if spec.cycle is None:
+            return self._new(spec.first + place)
+        if place < spec.cycle:
+            self._again.append(self._new(spec.first + place))
+        return self._again[place % spec.cycle]
+
+    def _new(self, index: int) -> str:
+        spec = self._job.prompts
+        parts = parts_of(spec, index)
+        if isinstance(spec.shape, Conversation) and index % spec.shape.turns:
+            return self._fit("", parts[0], spec.shape.user_tokens, bare=True)
+        if isinstance(spec.shape, Shared) and len(parts) == 2:
+            head = self._heads.get(parts[0])
+            if head is None:
+                head = self._fit("", parts[0], parts[0].tokens, bare=True)
+                self._heads[parts[0]] = head
+            return self._fit(head, parts[1], spec.tokens, bare=False)
+        return self._fit("", parts[0], spec.tokens, bare=False)
+
+    def _fit(self, head: str, part: Part, wanted: int, *, bare: bool) -> str:
+        """``head`` and as many words of ``part`` as make ``wanted`` tokens together."""
+        spec = self._job.prompts
+        words = max(1, round(part.tokens * self._ratio))
+        # Single letters fill the last tokens where whole words step over the length.
+        filler = 0
+        closest = 0
+        # One long draw that is cut to length: the words do not change while the length is sought.
+        source = prompt_text(spec.seed, part.pool, part.number, 2 * part.tokens + 16).split(" ")
+        for _ in range(_TRIES):
+            text = " ".join([head] * bool(head) + source[:words] + ["a"] * filler)
+            count = closest = self._tokenizer.count(text, bare=bare)
+            if count == wanted:
+                self._ratio = words / part.tokens
+                return text
+            missing = wanted - count
+            step = round(missing * words / max(count, 1))
+            if missing > 0 and step == 0:
+                filler += missing
+            elif missing < 0 and step == 0:
+                words -= 1
+                filler = 0
+            else:
+                words += step
+                filler = 0
+            words = min(max(words, 0), len(source))
+            if words == 0 and missing < 0:
+                break
+        raise CannotMeasure(
+            f"no text of {wanted} tokens found (closest {closest})",
+            where=self._job.url,
+            remedy="choose another prompt length, or the completions endpoint",
+        )
