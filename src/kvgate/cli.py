@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from kvgate import __version__
-from kvgate.commands import bundles, campaigns, contracts, machine, plan
+from kvgate.commands import bundles, campaigns, contracts, imports, machine, plan
 from kvgate.commands.shown import note, say
 from kvgate.errors import EXIT_INVALID, EXIT_PASS, EXIT_USAGE, KvgateError
 
@@ -35,6 +35,7 @@ def application(*, with_load: bool = True) -> typer.Typer:
     app.command("judge")(bundles.judge_command)
     app.command("verify")(bundles.verify_command)
     app.command("report")(bundles.report_command)
+    app.command("import")(imports.import_command)
     app.add_typer(contracts.app, name="contract")
     app.add_typer(campaigns.app, name="campaign")
     app.command("doctor")(machine.doctor_command)
@@ -63,7 +64,9 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``kvgate`` with these arguments (default: the process's); returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    others = {"plan", "judge", "verify", "report", "contract", "campaign", "doctor", "faults"}
+    others = {
+        "plan", "judge", "verify", "report", "import", "contract", "campaign", "doctor", "faults",
+    }  # fmt: skip
     app = application(with_load=not given or given[0] not in others)
     try:
         code = app(given, prog_name="kvgate", standalone_mode=False)

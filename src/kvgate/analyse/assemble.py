@@ -12,13 +12,14 @@ import pandas as pd
 from kvgate.analyse.block import BlockStatistics, block_statistics, durations_s, impossible
 from kvgate.analyse.counters import ENGINE, STORE_PREFIX, grown, value
 from kvgate.analyse.facts import observe_host
+from kvgate.analyse.foreign import known_only, lacks_of
 from kvgate.analyse.results import Analysis, Answer, BlockResult, Observed
 from kvgate.analyse.soak import Soak, analyse_soak
 from kvgate.analyse.validity import conditions
 from kvgate.contract import Contract
 from kvgate.errors import CannotMeasure
 from kvgate.plan import Cell
-from kvgate.record import TTFT, Outcome
+from kvgate.record import TTFT, Lack, Outcome
 
 ENGINE_COUNTERS = (
     "prompt_tokens",
@@ -70,6 +71,8 @@ def assemble(
                 continue
             results.append(_block(contract, raw, time_scale))
             samples[raw.n] = _samples(raw.requests, time_scale)
+            if Lack.TOKEN_TIMES in (lacks_of(raw.block) or ()):
+                samples[raw.n] = {**samples[raw.n], "itl_s": np.empty(0)}
             if raw.block["kind"] == "probe":
                 answers.extend(_answers(raw))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -110,6 +113,9 @@ def _block(contract: Contract, raw: RawBlock, time_scale: float) -> BlockResult:
     block = raw.block
     cell: Mapping[str, Any] = block["cell"]
     statistics = block_statistics(raw.requests, int(cell["level"]))
+    lacks = lacks_of(block)
+    if lacks is not None:
+        statistics = known_only(statistics, lacks)
     moved = value(block.get("moved"), "bytes")
     duration_s = value(block, "duration_s")
     store = STORE_PREFIX + contract.arms[str(block["arm"])].store

@@ -22,9 +22,10 @@ from kvgate.analyse.counters import (
     targets,
     value,
 )
+from kvgate.analyse.foreign import foreign_conditions, lacks_of
 from kvgate.contract import Contract
 from kvgate.contract_tables import Validity
-from kvgate.record import Outcome
+from kvgate.record import Lack, Outcome
 from kvgate.verdict import About, Condition
 
 Block = Mapping[str, Any]
@@ -39,8 +40,13 @@ def conditions(
     ``block`` is the content of block.json; ``requests`` the table of requests.parquet and
     ``statistics`` what they give.
     """
+    lacks = lacks_of(block)
     return (
-        *_instrument(contract.validity, block, requests),
+        *(
+            _instrument(contract.validity, block, requests)
+            if lacks is None
+            else _foreign(contract.validity, block, requests, statistics, lacks)
+        ),
         at_most(
             "responses_possible",
             About.INSTRUMENT,
@@ -69,9 +75,28 @@ def at_least(
     return Condition(name, about, ok, found, limit, unit, remedy)
 
 
+def _foreign(
+    limits: Validity,
+    block: Block,
+    requests: pd.DataFrame,
+    statistics: BlockStatistics,
+    lacks: frozenset[Lack],
+) -> Iterator[Condition]:
+    """In place of what only our own client can say of itself."""
+    yield from foreign_conditions(block, lacks)
+    yield from _recorded(block, requests, known=len(requests) > 0)
+    yield at_least(
+        "in_flight",
+        About.INSTRUMENT,
+        _ratio(statistics.mean_in_flight_in_window, float(block["cell"]["level"])),
+        limits.in_flight_share_at_least,
+        "1",
+        "the planned concurrency was not held: check connection limits and the client's CPU",
+    )
+
+
 def _instrument(limits: Validity, block: Block, requests: pd.DataFrame) -> Iterator[Condition]:
     client: Mapping[str, Any] = block.get("client") or {}
-    planned = int(block["requests_planned"])
     level = int(block["cell"]["level"])
     state = client.get("state")
     yield Condition(
@@ -83,36 +108,7 @@ def _instrument(limits: Validity, block: Block, requests: pd.DataFrame) -> Itera
         "text",
         "see the client's message in block.json; nothing of the appliance was measured",
     )
-    yield Condition(
-        "requests_recorded",
-        About.INSTRUMENT,
-        len(requests) == planned if client else None,
-        float(len(requests)) if client else None,
-        planned,
-        "1",
-        "the client must record every planned request, and each once",
-    )
-    unique = float(requests["prompt_digest"].nunique()) if len(requests) else None
-    yield at_least(
-        "prompts_unique",
-        About.INSTRUMENT,
-        unique,
-        min(planned, int(block["prompts"]["count"])),
-        "1",
-        "prompts must not repeat inside a block: repeats are answered from caches",
-    )
-    outcomes = requests["outcome"] if len(requests) else pd.Series(dtype=str)
-    ours = sum(
-        int((outcomes == outcome.value).sum()) for outcome in Outcome if outcome.of_instrument
-    )
-    yield at_most(
-        "client_faults",
-        About.INSTRUMENT,
-        float(ours) if client else None,
-        0,
-        "1",
-        "raise the open-file limit of the load host and check its memory",
-    )
+    yield from _recorded(block, requests, known=bool(client))
     yield at_most(
         "client_stall",
         About.INSTRUMENT,
@@ -156,6 +152,40 @@ def _instrument(limits: Validity, block: Block, requests: pd.DataFrame) -> Itera
         limits.telemetry_coverage_at_least,
         "1",
         "the engine's metrics must answer during the whole block",
+    )
+
+
+def _recorded(block: Block, requests: pd.DataFrame, *, known: bool) -> Iterator[Condition]:
+    planned = int(block["requests_planned"])
+    yield Condition(
+        "requests_recorded",
+        About.INSTRUMENT,
+        len(requests) == planned if known else None,
+        float(len(requests)) if known else None,
+        planned,
+        "1",
+        "the client must record every planned request, and each once",
+    )
+    unique = float(requests["prompt_digest"].nunique()) if len(requests) else None
+    yield at_least(
+        "prompts_unique",
+        About.INSTRUMENT,
+        unique,
+        min(planned, int(block["prompts"]["count"])),
+        "1",
+        "prompts must not repeat inside a block: repeats are answered from caches",
+    )
+    outcomes = requests["outcome"] if len(requests) else pd.Series(dtype=str)
+    ours = sum(
+        int((outcomes == outcome.value).sum()) for outcome in Outcome if outcome.of_instrument
+    )
+    yield at_most(
+        "client_faults",
+        About.INSTRUMENT,
+        float(ours) if known else None,
+        0,
+        "1",
+        "raise the open-file limit of the load host and check its memory",
     )
 
 

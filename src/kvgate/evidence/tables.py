@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,13 +75,16 @@ def write_requests(records_jsonl: Path | list[Path], parquet: Path) -> int:
     Works in batches of 512 rows, whatever the size. Returns the number of rows.
     """
     paths = records_jsonl if isinstance(records_jsonl, list) else [records_jsonl]
-    rows = 0
+    return write_record_rows(chain.from_iterable(map(read_records, paths)), parquet)
+
+
+def write_record_rows(records: Iterable[RequestRecord], parquet: Path) -> int:
+    """Records that are already at hand as ``requests.parquet``; returns the number of rows."""
+    rows, left = 0, iter(records)
     with pq.ParquetWriter(parquet, REQUESTS_SCHEMA, compression="zstd") as writer:
-        for path in paths:
-            records = read_records(path)
-            while batch := [msgspec.structs.asdict(r) for r in islice(records, _BATCH_ROWS)]:
-                writer.write_table(pa.Table.from_pylist(batch, schema=REQUESTS_SCHEMA))
-                rows += len(batch)
+        while batch := [msgspec.structs.asdict(r) for r in islice(left, _BATCH_ROWS)]:
+            writer.write_table(pa.Table.from_pylist(batch, schema=REQUESTS_SCHEMA))
+            rows += len(batch)
     return rows
 
 

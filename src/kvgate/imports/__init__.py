@@ -1,0 +1,1 @@
+"""Result files of other load generators as evidence, each with what it cannot prove."""
