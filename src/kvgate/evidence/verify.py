@@ -15,12 +15,12 @@ from kvgate.errors import CannotMeasure
 from kvgate.evidence import files, layout
 from kvgate.evidence.manifest import Manifest, ManifestEntry, chained, parse_manifest
 from kvgate.evidence.seal import OUR_OWN, sealed_state
-from kvgate.evidence.signatures import check_signature
+from kvgate.evidence.signatures import NoSshKeygen, soundness
 from kvgate.evidence.strict_json import read_object
 
 KINDS: Final = (
-    "added", "bomb", "chain", "changed", "link", "not_sealed", "rehearsal", "removed", "reordered",
-    "signature", "special", "swapped", "too_large", "truncated", "unsafe_path",
+    "active", "added", "bomb", "chain", "changed", "link", "not_sealed", "rehearsal", "removed",
+    "reordered", "signature", "special", "swapped", "too_large", "truncated", "unsafe_path",
 )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def verify(root: Path, *, expected_manifest_sha256: str | None = None) -> list[P
         manifest = parse_manifest(data, layout.MANIFEST)
     except CannotMeasure as error:
         return sorted([*problems, Problem(layout.MANIFEST, "changed", error.message)])
-    problems += _check_manifest(manifest, data, expected_manifest_sha256)
+    problems += manifest_problems(manifest, data, expected_manifest_sha256)
     problems += _check_state(root, manifest, data)
     problems += _check_files(root, manifest, found)
     problems += _check_rehearsal(root, manifest)
@@ -72,7 +72,9 @@ def verify(root: Path, *, expected_manifest_sha256: str | None = None) -> list[P
     return sorted(set(problems))
 
 
-def _check_manifest(manifest: Manifest, data: bytes, expected: str | None) -> list[Problem]:
+def manifest_problems(manifest: Manifest, data: bytes, expected: str | None) -> list[Problem]:
+    """What a manifest (``data`` are its bytes) says against itself, without any file of it;
+    ``expected`` is its digest from elsewhere, None where there is none to compare with."""
     problems: list[Problem] = []
 
     def report(kind: str, detail: str) -> None:
@@ -214,9 +216,14 @@ def _check_signatures(root: Path, data: bytes, found: dict[str, files.Entry]) ->
         except (CannotMeasure, OSError) as error:
             problems.append(Problem(path, "signature", str(error)))
             continue
-        fault = check_signature(data, signature)
-        if fault is not None:
-            problems.append(Problem(path, "signature", fault))
+        try:
+            fault, detail = soundness(data, signature)
+        except NoSshKeygen:
+            continue  # nothing is known to be wrong; whoever asks about signatures is told so
+        except CannotMeasure as error:
+            fault, detail = "malformed", error.message
+        if fault:
+            problems.append(Problem(path, "signature", f"{fault}: {detail}"))
     if layout.SIGNATURES in found and found[layout.SIGNATURES].kind == "file":
         problems.append(Problem(layout.SIGNATURES, "added", "a file stands in the folder's place"))
     return problems

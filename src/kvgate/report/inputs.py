@@ -9,6 +9,7 @@ from typing import NamedTuple
 from kvgate.analyse.results import Analysis
 from kvgate.canonical import canonical_json
 from kvgate.contract import Contract
+from kvgate.evidence.signatures import SignatureState
 from kvgate.verdict import GateVerdict
 
 
@@ -37,8 +38,10 @@ class ReportInput:
     ``environment`` maps a host or an arm to its versions and flags; entries named after an arm of
     the contract are compared with each other. ``files`` are the bundle's files as the manifest
     lists them. ``verdict_json`` are the sealed bytes of the verdict (by default its canonical form)
-    and ``manifest_json`` those of the manifest; both are embedded in the PDF. ``waivers``,
-    ``retests`` and ``reruns`` are texts for the reader.
+    and ``manifest_json`` those of the manifest; both are embedded in the PDF, and so are
+    ``contract_toml`` and ``signatures`` (party to bytes). ``signed`` says what is known of the
+    signatures, as of the verdict's own time and by the contract's own keys; it is empty where they
+    could not be checked. ``waivers``, ``retests`` and ``reruns`` are texts for the reader.
     """
 
     verdict: GateVerdict
@@ -54,6 +57,9 @@ class ReportInput:
     reruns: tuple[str, ...] = ()
     verdict_json: bytes | None = field(default=None, repr=False)
     manifest_json: bytes | None = field(default=None, repr=False)
+    contract_toml: bytes | None = field(default=None, repr=False)
+    signatures: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    signed: tuple[SignatureState, ...] = ()
 
     @property
     def verdict_bytes(self) -> bytes:

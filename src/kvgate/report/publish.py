@@ -1,4 +1,8 @@
-"""A sealed bundle to the files people read: PDF in both languages, HTML, JUnit."""
+"""A sealed bundle to the files people read: PDF and HTML in both languages, JUnit, blocks as CSV.
+
+``<run>.blocks.csv`` stands beside the reports, not in the bundle and not in the PDF: it is made
+from the evidence like every table of the report, and nothing signs it.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,19 @@ from typing import Any
 
 from kvgate.adjudicate import Judged, adjudicate
 from kvgate.campaign import PastRun
+from kvgate.errors import CannotMeasure
+from kvgate.evidence.signatures import (
+    SignatureState,
+    allowed_lines,
+    read_signatures,
+    states_of,
+)
+from kvgate.report.front import moment
 from kvgate.report.inputs import FileDigest, GateHistory, ReportInput
 from kvgate.report.junit import render_junit
-from kvgate.report.render import render_html, render_pdf
+from kvgate.report.render import render_html, render_pdf, write_file
+from kvgate.report.signed import PARTIES
+from kvgate.report.tables import blocks_csv
 
 LANGUAGES = ("en", "zh")
 
@@ -25,19 +39,19 @@ class Published:
     html: tuple[Path, ...]
     junit: Path
     verdict: Path
+    blocks: Path | None = None
 
 
 def publish(bundle: Path, out: Path, history: Sequence[PastRun] = ()) -> Published:
     """Render every format of one sealed bundle into ``out``; existing files are replaced."""
     judged = adjudicate(bundle)
     item = report_input(judged, history)
-    out.mkdir(parents=True, exist_ok=True)
-    name = bundle.name
+    name = bundle.resolve().name
     pdf = tuple(render_pdf([item], lang, out / f"{name}.{lang}.pdf") for lang in LANGUAGES)
     html = tuple(render_html([item], lang, out / f"{name}.{lang}.html") for lang in LANGUAGES)
-    junit = out / f"{name}.junit.xml"
-    junit.write_bytes(render_junit(judged.verdict))
-    return Published(pdf, html, junit, bundle / "verdict.json")
+    junit = write_file(out / f"{name}.junit.xml", render_junit(judged.verdict))
+    blocks = write_file(out / f"{name}.blocks.csv", blocks_csv(judged.analysis))
+    return Published(pdf, html, junit, bundle / "verdict.json", blocks)
 
 
 def report_input(judged: Judged, history: Sequence[PastRun]) -> ReportInput:
@@ -45,6 +59,10 @@ def report_input(judged: Judged, history: Sequence[PastRun]) -> ReportInput:
     bundle, facts = judged.bundle, judged.campaign
     manifest = bundle.manifest
     sealed = bundle.root / "verdict.json"
+    signatures = {
+        party: data for party, data in read_signatures(bundle.root).items()
+        if isinstance(data, bytes)
+    } if manifest is not None else {}  # fmt: skip
     earlier = tuple(
         GateHistory(p.gate, str(p.verdict), str(p.decision or ""), p.as_of, p.manifest_sha256 or "")
         for p in history
@@ -59,7 +77,7 @@ def report_input(judged: Judged, history: Sequence[PastRun]) -> ReportInput:
         files=()
         if manifest is None
         else tuple(FileDigest(f.path, f.size_bytes, f.sha256) for f in manifest.files),
-        bundle=str(bundle.root),
+        bundle=bundle.root.resolve().name,  # where it lies says nothing of the evidence
         campaign_history=earlier,
         reruns=tuple(
             f"G{p.gate} run {p.run}: {p.verdict}" for p in history
@@ -67,7 +85,23 @@ def report_input(judged: Judged, history: Sequence[PastRun]) -> ReportInput:
         ),
         verdict_json=sealed.read_bytes() if sealed.exists() else None,
         manifest_json=None if manifest is None else manifest.to_bytes(),
+        contract_toml=bundle.contract,
+        signatures=signatures,
+        signed=_signed(judged, signatures),
     )  # fmt: skip
+
+
+def _signed(judged: Judged, signatures: Mapping[str, bytes]) -> tuple[SignatureState, ...]:
+    """By the contract's own keys, as of the verdict's time: the same bundle, the same report."""
+    manifest = judged.bundle.manifest
+    if manifest is None:
+        return ()
+    allowed = allowed_lines(judged.contract.parties.signers)
+    at = moment(judged.verdict.as_of)
+    try:
+        return states_of(manifest.to_bytes(), signatures, PARTIES, allowed, at=at)
+    except CannotMeasure:
+        return ()  # said in the report: not checked
 
 
 def _environment(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import gc
 import itertools
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,8 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from kvgate.errors import CannotMeasure, UsageError
+from kvgate.report.archive import attachments, write_archive
 from kvgate.report.assets import assets_dir
-from kvgate.report.front import moment
 from kvgate.report.glyphs import FONTS, check_coverage, visible
 from kvgate.report.inputs import ReportInput
 from kvgate.report.pages import report_view
@@ -72,14 +70,14 @@ def render_html(inputs: Sequence[ReportInput], lang: str, out: Path) -> Path:
     """
     html = _html(inputs, lang, "web.html.j2")
     check_coverage(html)
-    _write(out, html.replace(FONT_PLACE, web_fonts(html), 1).encode())
+    write_file(out, html.replace(FONT_PLACE, web_fonts(html), 1).encode())
     return out
 
 
 def render_pdf(inputs: Sequence[ReportInput], lang: str, out: Path) -> Path:
     """Write the report as PDF/A-3a in ``lang`` ("en" or "zh"); returns ``out``.
 
-    The same inputs give the same bytes. Each verdict (and manifest, where given) is attached.
+    The same inputs give the same bytes. Verdict, manifest, contract and signatures are attached.
     Raises UsageError for no input or an unknown language; CannotMeasure for a character without a
     glyph, missing system libraries, or a file that cannot be written.
     """
@@ -94,58 +92,15 @@ def render_pdf(inputs: Sequence[ReportInput], lang: str, out: Path) -> Path:
             f"the PDF needs system libraries: {', '.join(missing)}",
             remedy=install_command(missing),
         )
-    _write(out, _pdf(html, inputs))
+    write_file(out, _pdf(html, inputs))
     return out
 
 
 def _pdf(html: str, inputs: Sequence[ReportInput]) -> bytes:
     import weasyprint
-    from weasyprint.text.fonts import FontConfiguration
 
-    logging.getLogger("weasyprint").setLevel(logging.ERROR)
-    logging.getLogger("fontTools").setLevel(logging.ERROR)
-    attachments = [
-        weasyprint.Attachment(
-            string=data,
-            name=name,
-            description=description,
-            created=at,
-            modified=at,
-            relationship="Data",
-        )
-        for name, description, data, at in _attached(inputs)
-    ]
     document = weasyprint.HTML(string=html, base_url=SCHEME, url_fetcher=_fetcher())
-    with _no_collection():
-        data: bytes = document.write_pdf(
-            font_config=FontConfiguration(), pdf_variant="pdf/a-3a", attachments=attachments
-        )
-    return data
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without cyclic garbage collection: a quarter of the time goes into walking live boxes."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-def _attached(inputs: Sequence[ReportInput]) -> list[tuple[str, str, bytes, Any]]:
-    rows: list[tuple[str, str, bytes, Any]] = []
-    for source in inputs:
-        v = source.verdict
-        tail = "" if len(inputs) == 1 else f"-g{v.gate}-run{v.run}"
-        at = moment(v.as_of)
-        rows.append((f"verdict{tail}.json", f"verdict of gate {v.gate}", source.verdict_bytes, at))
-        if source.manifest_json is not None:
-            name = f"manifest{tail}.json"
-            rows.append((name, f"manifest of gate {v.gate}", source.manifest_json, at))
-    return rows
+    return write_archive(document, attachments(inputs))
 
 
 def _fetcher() -> Any:
@@ -163,11 +118,15 @@ def _fetcher() -> Any:
     return Assets()
 
 
-def _write(out: Path, data: bytes) -> None:
+def write_file(out: Path, data: bytes) -> Path:
+    """Put ``data`` at ``out``, whole or not at all. Raises CannotMeasure where it cannot be."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         part = out.with_name(f".{out.name}.part")
-        part.write_bytes(data)
+        with part.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
         part.replace(out)
     except OSError as error:
         raise CannotMeasure(
@@ -175,3 +134,4 @@ def _write(out: Path, data: bytes) -> None:
             where=str(out),
             remedy="choose another place with --out or free the disk",
         ) from error
+    return out
