@@ -68,7 +68,7 @@ def test_totals_without_requests_are_no_requests(tmp_path: Path) -> None:
     assert run.records == () and Lack.REQUESTS in run.lacks
 
 
-def test_row_5_zero_ttft_or_no_token_is_a_failed_request(tmp_path: Path) -> None:
+def test_row_05_zero_ttft_or_no_token_is_a_failed_request(tmp_path: Path) -> None:
     file = made.vllm_run(n=3) | {"ttfts": [0, 0, 0.05], "output_lens": [0, 0, 5], "completed": 3}
     run = read("vllm-bench", made.write(tmp_path / "zero.json", file))
     assert [r.outcome for r in run.records] == [Outcome.EMPTY, Outcome.EMPTY, Outcome.OK]
