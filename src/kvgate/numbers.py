@@ -35,6 +35,7 @@ COUNTED: Final = frozenset(
         "requests_recorded",
         "prompts_unique",
         "client_faults",
+        "responses_possible",
         "preemptions",
         "prompt_tokens_as_planned",
         "output_tokens_as_planned",

@@ -25,6 +25,7 @@ from kvgate.analyse.characteristic import (
 from kvgate.analyse.sequential import LookPlan
 from kvgate.contract import CompareClause, Contract, PairPlan
 from kvgate.criterion import Effect, benefit
+from kvgate.decide.compare import look_plan
 from kvgate.errors import UsageError
 
 CAMPAIGNS: Final = 10_000
@@ -67,6 +68,11 @@ def benefit_of(effect: Effect, fraction: float) -> float:
 def designed(clause: CompareClause) -> float:
     """The effect that the producer's risk speaks of; for "rises at most" no rise at all."""
     return 0.0 if clause.design_effect is None else clause.design_effect
+
+
+def looks_of(contract: Contract, gate: int) -> LookPlan:
+    """Looks and risks of the gate's comparing clauses. Raises UsageError where it has no pairs."""
+    return look_plan(contract, gate, _pairs(contract, gate))
 
 
 def clause_model(
@@ -265,7 +271,7 @@ def plan_gate(
     planned = []
     for clause in clauses:
         effects = grid(clause)
-        zone = _zone_edge(clause)
+        zone = zone_edge(clause)
         curve = clause_curve(
             model(clause, _everywhere(clause, designed(clause))),
             [benefit_of(clause.effect, e) for e in (*effects, zone)],
@@ -331,7 +337,8 @@ def implied(
     return found
 
 
-def _zone_edge(clause: CompareClause) -> float:
+def zone_edge(clause: CompareClause) -> float:
+    """The true effect up to which the consumer's risk is promised."""
     zone = clause.indifference or 0.0
     return clause.threshold + (zone if clause.effect is Effect.RISE else -zone)
 
