@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from kvgate.analyse.assemble import RawBlock, assemble
+from kvgate.analyse.interrupted import interrupted_sessions, mark_interrupted
 from kvgate.analyse.results import Analysis
 from kvgate.campaign import CampaignFacts, Mode, Predecessor
 from kvgate.canonical import canonical_json
@@ -21,7 +22,7 @@ from kvgate.decide import judge
 from kvgate.errors import CannotMeasure
 from kvgate.evidence.bundle import BlockEvidence, Bundle, load_bundle
 from kvgate.evidence.tables import read_requests
-from kvgate.verdict import GateVerdict
+from kvgate.verdict import GateVerdict, Interruption
 
 _NO_ROWS = pd.DataFrame({"t_ns": [], "source": [], "name": [], "value": []})
 
@@ -79,6 +80,7 @@ def adjudicate(root: Path) -> Judged:
         {g: tuple(h) for g, h in (bundle.inventory.get("hosts") or {}).items()},
         campaign.time_scale,
     )
+    analysis = mark_interrupted(analysis, interrupted_sessions(bundle.plan))
     return Judged(bundle, contract, campaign, analysis, judge(contract, analysis, campaign))
 
 
@@ -106,6 +108,18 @@ def _engine(evidence: BlockEvidence) -> pd.DataFrame:
     return pd.read_parquet(evidence.engine_path)
 
 
+def _interruption(plain: Mapping[str, Any]) -> Interruption:
+    return Interruption(
+        reason=str(plain["reason"]),
+        resumed_at=str(plain["resumed_at"]),
+        next_session=int(plain["next_session"]),
+        next_block=int(plain["next_block"]),
+        broken_sessions=tuple(int(n) for n in plain["broken_sessions"]),
+        unfinished_blocks=tuple(int(n) for n in plain["unfinished_blocks"]),
+        rebooted=None if plain["rebooted"] is None else plain["rebooted"] is True,
+    )
+
+
 def campaign_facts(plain: Mapping[str, Any], *, where: str) -> CampaignFacts:
     """``campaign.json`` as a record; raises CannotMeasure for a missing or wrong key."""
     try:
@@ -130,6 +144,7 @@ def campaign_facts(plain: Mapping[str, Any], *, where: str) -> CampaignFacts:
             faults=tuple(str(f) for f in plain["faults"]),
             time_scale=float(plain["time_scale"]),
             extends=plain["extends"],
+            interruptions=tuple(_interruption(i) for i in plain.get("interruptions") or ()),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise CannotMeasure(

@@ -132,6 +132,14 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "one arm against itself shows {value}, interval {interval}, allowed within {threshold}",
         "同一组自身对比出现 {value}，区间 {interval}，允许范围 {threshold}",
     ),
+    "interrupted_not_repeated": (
+        "an interruption broke off {where}, and it was not measured again ({n} such blocks)",
+        "中断使 {where} 未测完，且未重新测量（此类测量块 {n} 个）",
+    ),
+    "too_many_interruptions": (
+        "the run was interrupted {n} times, the contract grants {granted}",
+        "本次运行中断 {n} 次，合同只允许 {granted} 次",
+    ),
     # gate reasons
     "all_clauses_met": ("all {n} clauses are met", "全部 {n} 项条款均满足"),
     "clauses_decide": ("{verdict} because of {clauses}", "结论 {verdict}，依据条款 {clauses}"),
@@ -156,11 +164,33 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "the measurement was at fault and its {limit} reruns are used; a person must act",
         "测量本身存在问题且 {limit} 次重跑已用尽；需人工处理",
     ),
+    "proceed_under_waiver": (
+        "PROCEED under waiver: {clauses} not met and let go by {parties}; no clause became a PASS "
+        "by it",
+        "凭豁免放行：{clauses} 未满足，由 {parties} 签署豁免；相关条款并未因此转为 PASS",
+    ),
+    "deadline_missed": (
+        "begun {n} day(s) after the gate's deadline, day {deadline}; the contract says {decision} "
+        "(a signed waiver of {word} would lift that)",
+        "本次运行晚于该门禁期限（第 {deadline} 天）{n} 天；合同规定：{decision}"
+        "（签署 {word} 的豁免可解除）",
+    ),
+    "reopened": (
+        "{where} changed from {before} to {after}: for a change of {kind} the contract reopens "
+        "G{gate}, which must be run again first",
+        "{where} 由 {before} 变为 {after}：合同规定 {kind} 变更须从 G{gate} 重新开始",
+    ),
     "does_not_count": (
         "this run does not count ({mode}); no decision follows from it",
         "本次运行不计入（{mode}），不产生决定",
     ),
     # findings
+    "gone_on": (
+        "the run was interrupted {n} times and gone on with at the next session: whole pairs were "
+        "kept, {blocks} blocks of broken sessions are excluded and were measured anew",
+        "本次运行中断 {n} 次，之后从下一会话继续：完整测量对保留，"
+        "未完成会话的 {blocks} 个测量块已剔除并重新测量",
+    ),
     "above_band": (
         "{where}: gain {value} lies above the band's top {top}: investigate the baseline (its read "
         "rate, its cache, its software build)",

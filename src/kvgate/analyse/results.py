@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from kvgate.analyse.block import BlockStatistics
 from kvgate.plan import Cell
 from kvgate.verdict import Condition
+
+INTERRUPTED: Final = "interrupted"
+"""A session's state in ``plan.json``, and the condition that its blocks broke."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,11 @@ class BlockResult:
     @property
     def valid(self) -> bool:
         return bool(self.conditions) and all(c.ok is True for c in self.conditions)
+
+    @property
+    def interrupted(self) -> bool:
+        """Of a session that an interruption broke off: measured anew under another number."""
+        return any(c.name == INTERRUPTED and c.ok is not True for c in self.conditions)
 
     @property
     def failed_share(self) -> float | None:
@@ -98,7 +107,8 @@ class Analysis:
     """Everything that the judge looks at; a pure function of the evidence bundle.
 
     ``samples`` holds, by block number, the single values that a pooled quantile needs: "ttft_s" and
-    "itl_s", campaign seconds.
+    "itl_s", campaign seconds. ``configuration`` is what was under test, kind -> place -> what it
+    said; ``hours`` is how long the run took, None where its evidence does not tell.
     """
 
     blocks: tuple[BlockResult, ...]
@@ -109,3 +119,5 @@ class Analysis:
     expected_hosts: Mapping[str, tuple[str, ...]]
     time_scale: float
     samples: Mapping[int, Mapping[str, NDArray[np.float64]]] = field(default_factory=dict)
+    configuration: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    hours: float | None = None

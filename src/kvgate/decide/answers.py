@@ -113,7 +113,9 @@ def _usable_blocks(blocks: Sequence[BlockResult]) -> set[int]:
 def _excluded(clause: AnswersClause, analysis: Analysis) -> float:
     """Share of the tested arm's probe blocks that broke a condition."""
     blocks = [
-        b for b in analysis.blocks if b.arm == clause.arm and b.cell.workload == clause.workload
+        b
+        for b in analysis.blocks
+        if b.arm == clause.arm and b.cell.workload == clause.workload and not b.interrupted
     ]
     return sum(not b.valid for b in blocks) / len(blocks) if blocks else 0.0
 

@@ -131,7 +131,9 @@ def _too_thin(
     if plan is None or not blocks:
         return None
     valid = [b for b in blocks if b.valid]
-    excluded = 1 - len(valid) / len(blocks)
+    # A broken-off session was measured anew: that is no exclusion of the contract's share.
+    standing = [b for b in blocks if not b.interrupted]
+    excluded = 1 - len(valid) / len(standing) if standing else 1.0
     if clause.arm in plan.compare and len(valid) < plan.min_pairs:
         return Reason(
             "few_valid_blocks",
