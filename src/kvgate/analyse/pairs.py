@@ -91,6 +91,8 @@ def cell_pairs(analysis: Analysis, workload: str, level: int) -> CellPairs:
     for block in analysis.blocks:
         if block.pair is None or block.cell.workload != workload or block.cell.level != level:
             continue
+        if block.interrupted:
+            continue  # the pair was measured anew under the same number
         label = block.cell.label
         by_pair.setdefault(block.pair, {}).setdefault(block.role, []).append(block)
     pairs: list[Pair] = []
