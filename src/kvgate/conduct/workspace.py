@@ -8,7 +8,7 @@ that could disagree with them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,14 +43,19 @@ class Workspace:
 
     def history(self) -> tuple[PastRun, ...]:
         """Every earlier run in order of gate and run; an unsealed or broken one has no verdict."""
+        return tuple(past_run(path, gate, run) for gate, run, path in self._bundles())
+
+    def bundles(self, gate: int) -> tuple[tuple[int, Path], ...]:
+        """Run and folder of every bundle of a gate, in order."""
+        return tuple((run, path) for of, run, path in self._bundles() if of == gate)
+
+    def _bundles(self) -> Iterator[tuple[int, int, Path]]:
         if not self.root.is_dir():
-            return ()
-        found = []
+            return
         for path in sorted(self.root.iterdir()):
             match = _BUNDLE.fullmatch(path.name)
             if match:
-                found.append(past_run(path, int(match.group(1)), int(match.group(2))))
-        return tuple(found)
+                yield int(match.group(1)), int(match.group(2)), path
 
 
 def workspace(campaigns: Path, name: str, *, fresh: bool, now: datetime | None = None) -> Workspace:
