@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 FractionOrZero = Annotated[float, Field(ge=0, lt=1)]

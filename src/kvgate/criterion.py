@@ -104,12 +104,19 @@ METRICS: Final = _metrics(
 OF_THE_INSTRUMENT: Final = frozenset({"soak_coverage", "soak_duration", "fault_proved"})
 """Metrics about our own measurement: outside their limit the clause is INVALID, never a FAIL."""
 
+LESS_IS_BETTER: Final = frozenset({
+    "ttft", "itl", "failed_requests", "wrong_answers", "kernel_errors_24h", "link_flaps",
+    "nvme_critical_warning", "clock_offset", "model_load_time", "soak_error_share",
+    "soak_ttft_drift", "soak_memory_slope", "soak_restarts", "soak_wrong_answers",
+    "fault_recovery_time",
+})  # fmt: skip
+"""Metrics of which less is better; of every other number more is, and texts are neither."""
+
 BLOCK_STATISTICS: Final[Mapping[str, tuple[str, ...]]] = {
     "ttft": ("p50", "p99"),
     "itl": ("p50", "p99"),
     "throughput": ("steady",),
     "restore_rate": ("mean",),
-    "failed_requests": ("share",),
 }
 
 

@@ -126,6 +126,10 @@ _STATISTICS: Mapping[tuple[str, str], Callable[[BlockResult], float | None]] = {
     ("ttft", "p50"): lambda b: b.statistics.ttft_p50_s,
     ("itl", "p50"): lambda b: b.statistics.itl_p50_s,
     ("throughput", "steady"): lambda b: b.statistics.output_tok_per_s,
+    ("restore_rate", "mean"): lambda b: b.restore_bytes_per_s,
+    # In one block a p99 is hardly more than the maximum: shown, and pooled where it is judged.
+    ("ttft", "p99"): lambda b: b.statistics.ttft_p99_s,
+    ("itl", "p99"): lambda b: b.statistics.itl_p99_s,
 }
 _POOLED = {("ttft", "p99"): "ttft_s", ("itl", "p99"): "itl_s"}
 
@@ -134,14 +138,8 @@ def arm_values(
     pairs: Sequence[Pair], metric: str, statistic: str
 ) -> tuple[tuple[float | None, float | None], ...]:
     """(reference, test) block statistics of each pair, in the metric's unit."""
-    of = _STATISTICS.get((metric, statistic)) or _block_p99(metric)
+    of = _STATISTICS[metric, statistic]
     return tuple((of(pair.reference), of(pair.test)) for pair in pairs)
-
-
-def _block_p99(metric: str) -> Callable[[BlockResult], float | None]:
-    if metric == "ttft":
-        return lambda b: b.statistics.ttft_p99_s
-    return lambda b: b.statistics.itl_p99_s
 
 
 def log_ratios(

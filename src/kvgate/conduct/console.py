@@ -10,7 +10,7 @@ from typing import Any
 
 from kvgate.conduct.gate import Order, Outcome, check_order, run_gate
 from kvgate.conduct.workspace import Workspace, workspace
-from kvgate.contract import Contract, load_contract
+from kvgate.contract import Contract, parse_contract, read_contract
 from kvgate.drive.playbooks import list_inventory
 from kvgate.errors import CannotMeasure, Interrupted, KvgateError, UsageError
 from kvgate.inventory import inventory_from
@@ -53,11 +53,12 @@ class Console:
         inventory_path = Path(options.inventory)
         inventory = inventory_from(list_inventory(inventory_path), path=str(inventory_path))
         contract_path = contract_file(options.contract or inventory.contract, root)
-        contract = load_contract(contract_path)
+        contract_bytes = read_contract(contract_path)
+        contract = parse_contract(contract_bytes, name=str(contract_path))
         faults = tuple(fault.spec() for fault in parse_faults(options.fault))
         order = Order(
             contract=contract,
-            contract_bytes=contract_path.read_bytes(),
+            contract_bytes=contract_bytes,
             inventory=inventory,
             playbooks=root / "playbooks",
             workspace=Workspace(Path(options.campaigns)),

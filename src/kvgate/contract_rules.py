@@ -1,0 +1,204 @@
+"""What the types of a contract cannot say: names that must exist, directions, what is planned.
+
+Each rule yields the path of the key at fault and a message. A clause that could never be judged, or
+that would reward the worse appliance, is refused before anybody signs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from kvgate.contract_gates import (
+    AnswersClause,
+    CellPlan,
+    Clause,
+    CompareClause,
+    ErrorsClause,
+    GateTerms,
+    LimitClause,
+)
+from kvgate.contract_tables import Arm, Workload
+from kvgate.criterion import BLOCK_STATISTICS, LESS_IS_BETTER, METRICS, Effect, Metric, Source
+
+T = TypeVar("T")
+Problem = tuple[str, str]
+Gates = Mapping[int, GateTerms]
+DEVICE_ARM = "appliance"
+"""The arm that is brought up to ask the appliance what it is."""
+
+
+def inconsistencies(
+    gates: Gates, arms: Mapping[str, Arm], workloads: Mapping[str, Workload]
+) -> Iterator[Problem]:
+    """Every fault as (key path, message), gate by gate."""
+    if not gates:
+        yield "id", "the contract has no gate"
+    for number, terms in gates.items():
+        at = f"gate{number}"
+        yield from ((f"{at}.{path}", told) for path, told in _plan(terms, arms, workloads))
+        seen: set[str] = set()
+        for index, clause in enumerate(terms.clause):
+            path = f"{at}.clause.{index}"
+            if not clause.id.startswith(f"G{number}."):
+                yield f"{path}.id", f"clause {clause.id} stands in gate {number}"
+            if clause.id in seen:
+                yield f"{path}.id", f"clause {clause.id} stands twice"
+            seen.add(clause.id)
+            for key, told in _clause(terms, clause, arms):
+                yield f"{path}.{key}", told
+
+
+def _plan(
+    terms: GateTerms, arms: Mapping[str, Arm], workloads: Mapping[str, Workload]
+) -> Iterator[Problem]:
+    plan, soak = terms.pairs, terms.soak
+    if plan is not None and soak is not None:
+        yield "soak", "a gate measures pairs or a soak, not both"
+    if plan is not None:
+        for arm in plan.compare:
+            if arm not in arms:
+                yield "pairs.compare", _unknown_arm(arm, arms)
+        if plan.reference_arm is not None and plan.reference_arm not in arms:
+            yield "pairs.reference_arm", _unknown_arm(plan.reference_arm, arms)
+        if (plan.reference_arm is None) != (not plan.reference_cells):
+            yield "pairs.reference_arm", "reference_arm and reference_cells belong together"
+        for key in ("cells", "reference_cells", "warmup"):
+            for cells in getattr(plan, key):
+                if cells.workload not in workloads:
+                    yield f"pairs.{key}", f"unknown workload {cells.workload!r}"
+        twice = _repeated([(c.workload, level) for c in plan.cells for level in c.levels])
+        if twice:
+            yield "pairs.cells", f"the cell {twice[0]}@{twice[1]} stands twice"
+    if soak is not None:
+        if soak.arm not in arms:
+            yield "soak.arm", _unknown_arm(soak.arm, arms)
+        if soak.workload not in workloads:
+            yield "soak.workload", f"unknown workload {soak.workload!r}"
+        if soak.window_s > soak.duration_s:
+            yield "soak.window_s", "a window is longer than the soak"
+        if soak.warmup_s >= soak.duration_s:
+            yield "soak.warmup_s", "the warm-up is as long as the soak"
+        late = [fault for fault in soak.faults if fault.at_s >= soak.duration_s]
+        if late:
+            yield "soak.faults", f"{late[0].kind} at {late[0].at_s:g} s lies behind the soak's end"
+
+
+def _clause(terms: GateTerms, clause: Clause, arms: Mapping[str, Arm]) -> Iterator[Problem]:
+    metric = METRICS.get(clause.metric)
+    if metric is None:
+        yield "metric", f"unknown metric {clause.metric!r}; known: {', '.join(sorted(METRICS))}"
+        return
+    for key in ("arm", "reference_arm"):
+        arm = getattr(clause, key, None)
+        if arm is not None and arm not in arms:
+            yield key, _unknown_arm(arm, arms)
+    for arm in getattr(clause, "compare", ()):
+        if arm not in arms:
+            yield "compare", _unknown_arm(arm, arms)
+    levels = getattr(clause, "levels", ())
+    if _repeated(levels) is not None:
+        yield "levels", f"level {_repeated(levels)} stands twice"
+    if isinstance(clause, CompareClause):
+        yield from _compare(terms, clause)
+    elif isinstance(clause, LimitClause):
+        yield from _limit(terms, clause, metric, arms)
+    elif isinstance(clause, AnswersClause):
+        yield from _answers(terms, clause)
+    else:
+        yield from _errors(terms, clause)
+
+
+def _compare(terms: GateTerms, clause: CompareClause) -> Iterator[Problem]:
+    known = BLOCK_STATISTICS.get(clause.metric, ())
+    if clause.statistic not in known:
+        yield "statistic", f"{clause.statistic!r} of {clause.metric}; known: {', '.join(known)}"
+    less = clause.metric in LESS_IS_BETTER
+    if clause.effect is Effect.GAIN and less:
+        yield Effect.GAIN.value, f"a gain of {clause.metric} is a loss: write drop_at_least"
+    if clause.effect in {Effect.DROP, Effect.RISE} and not less:
+        yield clause.effect.value, f"{clause.metric} is better when larger: write gain_at_least"
+    plan = terms.pairs
+    planned = set() if plan is None else _cells(plan.cells)
+    for level in clause.levels:
+        if (clause.workload, level) not in planned:
+            yield "levels", f"{clause.workload}@{level} is in no cell of the gate's plan of pairs"
+    if plan is not None and clause.compare != plan.compare:
+        yield "compare", f"the gate's pairs compare {' with '.join(plan.compare)}"
+
+
+def _limit(
+    terms: GateTerms, clause: LimitClause, metric: Metric, arms: Mapping[str, Arm]
+) -> Iterator[Problem]:
+    if clause.unit != metric.unit:
+        yield "unit", f"unit {clause.unit!r}, but {metric.name} is measured in {metric.unit!r}"
+    if metric.unit == "text" and not isinstance(clause.equals, str):
+        yield "metric", f'{metric.name} is a text: write equals = "..."'
+    if metric.unit != "text" and isinstance(clause.equals, str):
+        yield "equals", f"{metric.name} is a number, not a text"
+    less = metric.name in LESS_IS_BETTER
+    if clause.floor is not None and less:
+        yield "floor", f"{metric.name} is better when smaller: write ceiling"
+    if clause.ceiling is not None and not less and metric.unit != "text":
+        yield "ceiling", f"{metric.name} is better when larger: write floor"
+    if metric.source is Source.FACT:
+        if clause.hosts is None:
+            yield "metric", f"{metric.name} is a fact of hosts: name their group with `hosts`"
+        if metric.name.startswith("device_") and DEVICE_ARM not in arms:
+            yield "metric", f"{metric.name} is asked in an arm named {DEVICE_ARM!r}: there is none"
+    elif metric.source is Source.BLOCK:
+        if clause.arm is None or clause.workload is None or not clause.levels:
+            yield "metric", f"{metric.name} is measured in blocks: name arm, workload and levels"
+        planned = _measured_in(terms, clause.arm)
+        for level in clause.levels:
+            if (clause.workload, level) not in planned:
+                yield "levels", f"{clause.workload}@{level} of {clause.arm} is in no cell of a plan"
+    elif metric.source is Source.ANSWERS:
+        yield "metric", f"{metric.name} needs reference_arm, arm, workload and their tolerance"
+    elif terms.soak is None:
+        yield "metric", f"{metric.name} is measured in a soak, and the gate has none"
+
+
+def _answers(terms: GateTerms, clause: AnswersClause) -> Iterator[Problem]:
+    if clause.metric != "wrong_answers":
+        yield "metric", "answers are compared under the metric wrong_answers"
+    if clause.arm == clause.reference_arm:
+        yield "reference_arm", "an arm's answers are always equal to its own"
+    for arm in (clause.reference_arm, clause.arm):
+        if clause.workload not in {workload for workload, _ in _measured_in(terms, arm)}:
+            yield "workload", f"{clause.workload} of {arm} is in no cell of the gate's plan"
+
+
+def _errors(terms: GateTerms, clause: ErrorsClause) -> Iterator[Problem]:
+    if clause.metric != "failed_requests":
+        yield "metric", "errors are compared under the metric failed_requests"
+    if clause.compare[0] == clause.compare[1]:
+        yield "compare", "an arm cannot have errors that it does not have itself"
+    for arm in clause.compare:
+        if not _measured_in(terms, arm):
+            yield "compare", f"the gate's plan measures nothing of {arm}"
+
+
+def _measured_in(terms: GateTerms, arm: str | None) -> set[tuple[str, int]]:
+    """The cells, as (workload, level), in which the gate measures an arm."""
+    plan = terms.pairs
+    if plan is None:
+        return set()
+    found: set[tuple[str, int]] = set()
+    if arm in plan.compare:
+        found |= _cells(plan.cells)
+    if arm == plan.reference_arm:
+        found |= _cells(plan.reference_cells)
+    return found
+
+
+def _cells(plans: tuple[CellPlan, ...]) -> set[tuple[str, int]]:
+    return {(cells.workload, level) for cells in plans for level in cells.levels}
+
+
+def _repeated(items: Sequence[T]) -> T | None:
+    return next((item for i, item in enumerate(items) if item in items[:i]), None)
+
+
+def _unknown_arm(arm: str, arms: Mapping[str, Arm]) -> str:
+    return f"unknown arm {arm!r}; known: {', '.join(arms)}"
