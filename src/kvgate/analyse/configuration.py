@@ -23,7 +23,7 @@ _PASSING: Final = frozenset({"created", "arm", "simulated", "scenario", "time_sc
 
 
 def configuration(
-    facts: Mapping[str, Told], environment: Mapping[str, Told], appliances: Sequence[str]
+    facts: Mapping[str, Told], environment: Mapping[str, Any], appliances: Sequence[str]
 ) -> Configuration:
     """Kind of change -> place -> what it said.
 
@@ -56,7 +56,7 @@ def _of_hosts(
                 yield kind, f"{host} DMI", str(files.get(key) or "")
 
 
-def _of_arms(environment: Mapping[str, Told]) -> Iterator[tuple[str, str, str]]:
+def _of_arms(environment: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for arm in sorted(environment):
         info = environment[arm]
         if not isinstance(info, Mapping):

@@ -281,3 +281,16 @@ def share_upper_bound(failures: int, n: int, confidence: float = CONFIDENCE) -> 
         return None
     test = stats.binomtest(failures, n, alternative="less")
     return float(test.proportion_ci(confidence, method="exact").high)
+
+
+def share_lower_bound(failures: int, n: int, confidence: float = CONFIDENCE) -> float | None:
+    """One-sided lower bound of a share (Clopper & Pearson 1934, Biometrika 26, 404-413).
+
+    None when nothing was observed. Raises UsageError unless 0 <= failures <= n.
+    """
+    if not 0 <= failures <= n:
+        raise UsageError(f"{failures} failures of {n}", remedy="give 0 <= failures <= n")
+    if n == 0:
+        return None
+    test = stats.binomtest(failures, n, alternative="greater")
+    return float(test.proportion_ci(confidence, method="exact").low)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kvgate.analyse.interrupted import never_repeated
 from kvgate.analyse.pairs import Pair, cell_pairs, exclusions
 from kvgate.analyse.results import Analysis
-from kvgate.campaign import CampaignFacts, Mode
+from kvgate.campaign import CampaignFacts, deadline_of, deadline_state, moment_of
 from kvgate.contract import (
     AnswersClause,
     Clause,
@@ -17,11 +18,14 @@ from kvgate.contract import (
 )
 from kvgate.decide.answers import judge_answers, judge_errors
 from kvgate.decide.compare import judge_compare
+from kvgate.decide.decision import broken_by_change, decide, of_campaign
 from kvgate.decide.information import informative
 from kvgate.decide.limits import judge_limit
+from kvgate.decide.stop import spent, stop_record
+from kvgate.decide.waived import let_go, shown, stand, with_waivers
 from kvgate.plan import cells_of
 from kvgate.reason import Reason
-from kvgate.verdict import ClauseVerdict, Decision, GateVerdict, Verdict, worst
+from kvgate.verdict import ClauseVerdict, GateVerdict, Verdict, worst
 
 
 def judge(contract: Contract, analysis: Analysis, campaign: CampaignFacts) -> GateVerdict:
@@ -31,9 +35,23 @@ def judge(contract: Contract, analysis: Analysis, campaign: CampaignFacts) -> Ga
         _judge_clause(contract, gate, clause, analysis, campaign)
         for clause in contract.gate(gate).clause
     )
-    verdict = worst(c.verdict for c in clauses)
+    waivers = stand(contract, campaign)
+    gone = let_go(waivers)
+    clauses = with_waivers(clauses, gone)
+    broken = broken_by_change(contract, campaign, analysis.configuration)
+    # What was measured after such a change is held against nobody and lets nobody pass.
+    verdict = worst(c.verdict for c in clauses) if broken is None else Verdict.INVALID
     pairs = pairs_measured(contract, gate, analysis)
-    decision, why = _decide(contract, campaign, verdict, clauses, pairs)
+    as_of = moment_of(campaign.as_of)
+    began = moment_of(campaign.began or campaign.as_of)
+    deadline = deadline_state(contract, gate, began, as_of)
+    word = deadline_of(gate)
+    decision, why = decide(
+        contract, campaign, verdict, clauses, pairs, broken, deadline, word in gone
+    )  # fmt: skip
+    late = {word} if deadline is not None and deadline.missed_by_days else set()
+    used = frozenset({c.clause for c in clauses if c.waived} | late)
+    so_far = spent(contract, campaign, verdict, decision, analysis.hours, deadline)
     return GateVerdict(
         gate=gate,
         campaign=campaign.name,
@@ -45,14 +63,23 @@ def judge(contract: Contract, analysis: Analysis, campaign: CampaignFacts) -> Ga
         contract_digest=contract.digest,
         judged_by=f"kvgate {campaign.kvgate_version}",
         verdict=verdict,
-        reason=_gate_reason(verdict, clauses),
+        reason=why if broken is not None else _gate_reason(verdict, clauses),
         decision=decision,
         decision_reason=why,
         clauses=clauses,
         exclusions=exclusions(analysis),
-        findings=informative(contract, gate, analysis, clauses),
+        findings=(
+            *of_campaign(contract, campaign, analysis.configuration, waivers),
+            *informative(contract, gate, analysis, clauses),
+            *_interruption_finding(analysis, campaign),
+        ),
         pairs_measured=pairs,
         blocks_measured=len(analysis.blocks),
+        deadline=deadline,
+        spent=so_far,
+        stop=stop_record(contract, campaign, clauses, decision, why, so_far),
+        waivers=shown(waivers, used),
+        interruptions=campaign.interruptions,
     )
 
 
@@ -77,7 +104,34 @@ def _judge_clause(
     if gone and result.verdict is Verdict.PASS:
         reason = Reason("blocks_missing", {"block": gone[0], "n": len(gone)})
         return replace(result, verdict=Verdict.INVALID, reason=reason)
+    broken = _interruption_fault(contract, gate, analysis, campaign)
+    if broken is not None and result.verdict is Verdict.PASS:
+        return replace(result, verdict=Verdict.INVALID, reason=broken)
     return result
+
+
+def _interruption_fault(
+    contract: Contract, gate: int, analysis: Analysis, campaign: CampaignFacts
+) -> Reason | None:
+    """Why a run that was interrupted is no measurement; None where it is one.
+
+    What was broken off must have been measured anew, and only as often as the contract grants.
+    """
+    lost = never_repeated(analysis)
+    if lost:
+        return Reason("interrupted_not_repeated", {"where": lost[0], "n": len(lost)})
+    count, granted = len(campaign.interruptions), contract.gate(gate).interruptions
+    if count > granted:
+        return Reason("too_many_interruptions", {"n": count, "granted": granted})
+    return None
+
+
+def _interruption_finding(analysis: Analysis, campaign: CampaignFacts) -> tuple[Reason, ...]:
+    """That the run was interrupted and gone on with, where it was."""
+    if not campaign.interruptions:
+        return ()
+    blocks = sum(b.interrupted for b in analysis.blocks)
+    return (Reason("gone_on", {"n": len(campaign.interruptions), "blocks": blocks}),)
 
 
 def missing_blocks(analysis: Analysis) -> tuple[int, ...]:
@@ -128,37 +182,3 @@ def _gate_reason(verdict: Verdict, clauses: tuple[ClauseVerdict, ...]) -> Reason
         return Reason("all_clauses_met", {"n": len(clauses)})
     deciding = ", ".join(c.clause for c in clauses if c.verdict is verdict)
     return Reason("clauses_decide", {"verdict": verdict, "clauses": deciding})
-
-
-def _decide(
-    contract: Contract,
-    campaign: CampaignFacts,
-    verdict: Verdict,
-    clauses: tuple[ClauseVerdict, ...],
-    pairs: int,
-) -> tuple[Decision | None, Reason]:
-    """What follows under the contract; a run that does not count is followed by nothing."""
-    if campaign.mode is not Mode.COUNTED:
-        return None, Reason("does_not_count", {"mode": campaign.mode})
-    terms = contract.gate(campaign.gate)
-    if verdict is Verdict.PASS:
-        last = campaign.gate == contract.gates[-1]
-        return Decision.PROCEED, Reason("campaign_complete" if last else "next_gate")
-    if verdict is Verdict.FAIL:
-        left = terms.retests - campaign.retests_used
-        # A wrong answer has no retest: whoever read it may already have acted on it.
-        wrong = any(c.form == "answers" and c.verdict is Verdict.FAIL for c in clauses)
-        if left > 0 and not wrong:
-            return Decision.HOLD, Reason("retest_left", {"n": left})
-        return Decision.STOP_LOSS, Reason("stop")
-    if verdict is Verdict.INVALID:
-        used = campaign.reruns_used + 1
-        if used > terms.reruns:
-            return Decision.HOLD, Reason("rerun_limit", {"limit": terms.reruns})
-        return Decision.RERUN, Reason("rerun", {"used": used, "limit": terms.reruns})
-    plan = terms.pairs
-    if plan is not None and pairs < plan.max_pairs:
-        return Decision.EXTEND, Reason("extend", {"pairs": pairs, "max_pairs": plan.max_pairs})
-    limit = 0 if plan is None else plan.max_pairs
-    params = {"max_pairs": limit, "decision": terms.at_limit}
-    return Decision(terms.at_limit), Reason("limit_reached", params)
