@@ -1,0 +1,191 @@
+"""One block by several load processes, on one host or on many: job files in, part files out.
+
+``shard_job`` makes the job of each process: write it with ``write_job``, run
+``python -m kvgate.load.client JOB.json`` where the process belongs, bring ``records_path`` and
+``report_path`` back, and give them to ``merge_parts``. Arrivals, prompts and level are split
+exactly: together the processes send what one would have sent. The common start is an instant on
+each host's own CLOCK_MONOTONIC: ours plus the host's offset (see :mod:`kvgate.load.offsets`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kvgate.errors import CannotMeasure, UsageError
+from kvgate.load.in_flight import InFlight
+from kvgate.load.job import Job, Shard, contradiction
+from kvgate.load.offsets import SAME_HOST, ClockOffset
+from kvgate.record import ClientReport, RequestRecord
+
+_STATES: Final = ("done", "interrupted", "block_deadline", "killed")
+
+
+def shard_job(
+    job: Job,
+    index: int,
+    of: int,
+    folder: str,
+    *,
+    load_host: str | None = None,
+    start_at_ns: int | None = None,
+) -> Job:
+    """The job of process ``index`` out of ``of``; its files go into ``folder`` on its host.
+
+    ``start_at_ns`` is on that host's clock. Raises :class:`UsageError` where the level or the
+    requests do not suffice for so many processes.
+    """
+    part = msgspec.structs.replace(
+        job,
+        shard=Shard(index, of),
+        records_path=f"{folder}/requests-{index}.jsonl",
+        report_path=f"{folder}/client-{index}.json",
+        load_host=load_host or job.load_host,
+        start_at_ns=start_at_ns,
+    )
+    wrong = contradiction(part)
+    if wrong is not None:
+        raise UsageError(
+            f"{of} load processes are too many: {wrong}", remedy="give fewer --processes"
+        )
+    return part
+
+
+@dataclass(frozen=True, slots=True)
+class PartOfRun:
+    """What one load process left behind; ``offset`` is its host's clock minus ours.
+
+    ``report`` is ``None`` where the process ended without one.
+    """
+
+    records_path: Path
+    report: ClientReport | None
+    offset: ClockOffset = SAME_HOST
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """One record set on our clock. ``report`` is ``None`` where some part has none."""
+
+    rows: int
+    report: ClientReport | None
+    uncertainty_ns: int
+
+
+def on_our_clock(record: RequestRecord, offset_ns: int) -> RequestRecord:
+    """The record with every time moved from a clock that is ``offset_ns`` ahead of ours."""
+    if offset_ns == 0:
+        return record
+    moved = {
+        name: None if value is None else value - offset_ns
+        for name in RequestRecord.__struct_fields__
+        if name.endswith("_ns") and name not in ("token_ns", "client_lag_ns")
+        for value in (getattr(record, name),)
+    }
+    tokens = [at - offset_ns for at in record.token_ns]
+    return msgspec.structs.replace(record, token_ns=tokens, **moved)
+
+
+def merge_parts(parts: Sequence[PartOfRun], level: int, records_path: Path) -> Merged:
+    """Write all parts' records to ``records_path`` on our clock, and say what they were together.
+
+    ``level``: requests in flight as planned for the whole. Raises :class:`CannotMeasure` when two
+    parts hold the same request, or a file is unreadable.
+    """
+    # The tables bring pandas along; a load must not wait for it to start.
+    from kvgate.evidence.tables import read_records
+
+    encode = msgspec.json.Encoder().encode
+    starts, ends = array("q"), array("q")
+    seen: set[str] = set()
+    with records_path.open("xb") as out:
+        for part in parts:
+            if not part.records_path.exists():
+                continue
+            for record in read_records(part.records_path):
+                if record.request_id in seen:
+                    raise CannotMeasure(
+                        f"request {record.request_id} is in two parts",
+                        where=str(part.records_path),
+                        remedy="give each load process its own shard",
+                    )
+                seen.add(record.request_id)
+                moved = on_our_clock(record, part.offset.offset_ns)
+                starts.append(moved.scheduled_ns)
+                ends.append(moved.end_ns)
+                out.write(encode(moved) + b"\n")
+    flights = _flights(starts, ends, level)
+    reports = [part.report for part in parts if part.report is not None]
+    whole = len(reports) == len(parts) and bool(reports)
+    return Merged(
+        rows=len(starts),
+        report=_merge_reports(parts, reports, level, flights) if whole else None,
+        uncertainty_ns=max((part.offset.uncertainty_ns for part in parts), default=0),
+    )
+
+
+def _flights(starts: array[int], ends: array[int], level: int) -> InFlight:
+    flights = InFlight(level)
+    waiting = sorted(ends)
+    gone = 0
+    for start in sorted(starts):
+        # Ends first: a place is free before it is taken again.
+        while gone < len(waiting) and waiting[gone] <= start:
+            flights.ended(waiting[gone])
+            gone += 1
+        flights.issued(start)
+    return flights
+
+
+def _merge_reports(
+    parts: Sequence[PartOfRun], reports: Sequence[ClientReport], level: int, flights: InFlight
+) -> ClientReport:
+    """Sums where things add up, else the worst; the quantiles of all are at most the worst one."""
+    moves = [p.offset.offset_ns for p in parts if p.report is not None]
+    started = min(r.started_ns - by for r, by in zip(reports, moves, strict=True))
+    ended = max(r.ended_ns - by for r, by in zip(reports, moves, strict=True))
+    first = reports[0]
+    return ClientReport(
+        state=worst_state([r.state for r in reports]),
+        started_ns=started,
+        ended_ns=ended,
+        requests_planned=sum(r.requests_planned for r in reports),
+        requests_done=sum(r.requests_done for r in reports),
+        requests_failed=sum(r.requests_failed for r in reports),
+        cpu_s=sum(r.cpu_s for r in reports),
+        wall_s=(ended - started) / 1e9,
+        start_up_s=max(r.start_up_s for r in reports),
+        peak_rss_bytes=sum(r.peak_rss_bytes for r in reports),
+        nofile_limit=min(r.nofile_limit for r in reports),
+        planned_in_flight=level,
+        max_in_flight=flights.most,
+        mean_in_flight=flights.mean,
+        connections_opened=sum(r.connections_opened for r in reports),
+        reads=sum(r.reads for r in reports),
+        unstamped_reads=sum(r.unstamped_reads for r in reports),
+        loop_stall_p99_ns=_worst([r.loop_stall_p99_ns for r in reports]),
+        loop_stall_max_ns=_worst([r.loop_stall_max_ns for r in reports]),
+        receive_lag_p99_ns=_worst([r.receive_lag_p99_ns for r in reports]),
+        receive_lag_max_ns=_worst([r.receive_lag_max_ns for r in reports]),
+        clock_offset_start_ns=first.clock_offset_start_ns,
+        clock_offset_end_ns=first.clock_offset_end_ns,
+        clock_steps=sum(r.clock_steps for r in reports),
+        versions=first.versions,
+        start_late_ns=max(r.start_late_ns for r in reports),
+        requests_skipped=sum(r.requests_skipped for r in reports),
+    )
+
+
+def worst_state(states: Sequence[str]) -> str:
+    """The state of a run whose processes ended so."""
+    return max(states, key=_STATES.index)
+
+
+def _worst(values: Sequence[int | None]) -> int | None:
+    known = [v for v in values if v is not None]
+    return max(known) if known else None
