@@ -5,24 +5,39 @@ Used while a gate runs, by ``kvgate judge`` and by the report, so that all three
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
 from kvgate.analyse.assemble import RawBlock, assemble
+from kvgate.analyse.configuration import configuration
 from kvgate.analyse.interrupted import interrupted_sessions, mark_interrupted
 from kvgate.analyse.results import Analysis
-from kvgate.campaign import CampaignFacts, Mode, Predecessor
+from kvgate.campaign import (
+    CampaignFacts,
+    Configuration,
+    Mode,
+    Predecessor,
+    ReliedOn,
+    moment_of,
+)
 from kvgate.canonical import canonical_json
 from kvgate.contract import Contract, parse_contract
 from kvgate.decide import judge
 from kvgate.errors import CannotMeasure
 from kvgate.evidence.bundle import BlockEvidence, Bundle, load_bundle
+from kvgate.evidence.strict_json import read_object
 from kvgate.evidence.tables import read_requests
-from kvgate.verdict import GateVerdict, Interruption
+from kvgate.evidence.waivers import checked
+from kvgate.verdict import GateVerdict, Interruption, RunSpent
+from kvgate.waiver import waiver_from
+
+TIMES: Final = "times.json"
+"""When the run ended (``ended_at``, UTC in ISO 8601); it began at campaign.json's ``as_of``."""
 
 _NO_ROWS = pd.DataFrame({"t_ns": [], "source": [], "name": [], "value": []})
 
@@ -65,7 +80,9 @@ def adjudicate(root: Path) -> Judged:
             remedy="a bundle without them has no verdict; run the gate again",
         )  # fmt: skip
     contract = parse_contract(bundle.contract, name=f"{root}/contract.toml")
-    campaign = campaign_facts(bundle.campaign, where=str(root))
+    campaign = campaign_facts(
+        bundle.campaign, where=str(root), signers=contract.parties.signers
+    )  # fmt: skip
     if campaign.contract_digest != contract.digest:
         raise CannotMeasure(
             "campaign.json was made under another contract than the one in the bundle",
@@ -81,7 +98,36 @@ def adjudicate(root: Path) -> Judged:
         campaign.time_scale,
     )
     analysis = mark_interrupted(analysis, interrupted_sessions(bundle.plan))
+    analysis = replace(analysis, configuration=under_test(bundle), hours=hours_of(bundle))
     return Judged(bundle, contract, campaign, analysis, judge(contract, analysis, campaign))
+
+
+def under_test(bundle: Bundle) -> Configuration:
+    """What was under test, from the facts and the roles' answers in the bundle."""
+    hosts = (bundle.inventory or {}).get("hosts") or {}
+    environment = (bundle.plan or {}).get("environment")
+    return configuration(
+        bundle.facts,
+        environment if isinstance(environment, Mapping) else {},
+        tuple(str(h) for h in hosts.get("appliances") or ()),
+    )
+
+
+def hours_of(bundle: Bundle) -> float | None:
+    """Hours from the run's begin to its end, or to that of its last block; None where the evidence
+    does not tell."""
+    began = moment_of(str((bundle.campaign or {}).get("as_of")))
+    if began is None:
+        return None
+    said = read_object(bundle.root, TIMES)
+    ends = [] if said is None else [moment_of(str(said.get("ended_at")))]
+    for evidence in bundle.blocks:
+        block = evidence.block or {}
+        start, lasted_s = moment_of(str(block.get("started_at"))), block.get("duration_s")
+        if start is not None and isinstance(lasted_s, int | float):
+            ends.append(start + timedelta(seconds=float(lasted_s)))
+    known = [end for end in ends if end is not None and end >= began]
+    return (max(known) - began) / timedelta(hours=1) if known else None
 
 
 def _raw_blocks(bundle: Bundle) -> Iterator[RawBlock]:
@@ -120,8 +166,14 @@ def _interruption(plain: Mapping[str, Any]) -> Interruption:
     )
 
 
-def campaign_facts(plain: Mapping[str, Any], *, where: str) -> CampaignFacts:
-    """``campaign.json`` as a record; raises CannotMeasure for a missing or wrong key."""
+def campaign_facts(
+    plain: Mapping[str, Any], *, where: str, signers: Sequence[str] = ()
+) -> CampaignFacts:
+    """``campaign.json`` as a record; raises CannotMeasure for a missing or wrong key.
+
+    Signatures of waivers are checked anew against ``signers``, the contract's lines: without them
+    none is trusted.
+    """
     try:
         before = plain["predecessor"]
         return CampaignFacts(
@@ -140,13 +192,22 @@ def campaign_facts(plain: Mapping[str, Any], *, where: str) -> CampaignFacts:
             reruns_used=int(plain["reruns_used"]),
             serials=tuple(str(s) for s in plain["serials"]),
             firmware=str(plain["firmware"]),
-            predecessor=None if before is None else Predecessor(**before),
+            predecessor=None
+            if before is None
+            else Predecessor(**{**before, "waived": tuple(before.get("waived") or ())}),
             faults=tuple(str(f) for f in plain["faults"]),
             time_scale=float(plain["time_scale"]),
             extends=plain["extends"],
+            began=str(plain.get("began") or ""),
+            earlier=tuple(RunSpent(**run) for run in plain.get("earlier") or ()),
+            waivers=tuple(
+                checked(waiver_from(w["waiver"]), str(w["signature"]), signers)
+                for w in plain.get("waivers") or ()
+            ),
+            relied_on=tuple(ReliedOn(**run) for run in plain.get("relied_on") or ()),
             interruptions=tuple(_interruption(i) for i in plain.get("interruptions") or ()),
         )
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise CannotMeasure(
             f"campaign.json is not usable: {error}", where=where, remedy="run the gate again"
         ) from error

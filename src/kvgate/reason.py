@@ -185,6 +185,19 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "本次运行不计入（{mode}），不产生决定",
     ),
     # findings
+    "changed": (
+        "{where} ({kind}) changed since G{gate}: {before} -> {after}; the contract reopens "
+        "{reopens} for that",
+        "{where}（{kind}）自 G{gate} 以来变更：{before} -> {after}；合同规定重新开启：{reopens}",
+    ),
+    "waived_before": (
+        "G{gate} proceeded under waiver of {clauses}",
+        "G{gate} 凭 {clauses} 的豁免放行",
+    ),
+    "waiver_without_effect": (
+        "the waiver of {clause} by {party} has no effect: {why}",
+        "{party} 对 {clause} 的豁免无效：{why}",
+    ),
     "gone_on": (
         "the run was interrupted {n} times and gone on with at the next session: whole pairs were "
         "kept, {blocks} blocks of broken sessions are excluded and were measured anew",

@@ -14,11 +14,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from kvgate.campaign import Mode, PastRun
+from kvgate.adjudicate import hours_of, under_test
+from kvgate.campaign import Mode, PastRun, deadline_of
+from kvgate.contract import Contract
+from kvgate.decide.waived import ABOUT_ANSWERS
 from kvgate.errors import KvgateError, UsageError
 from kvgate.evidence.bundle import Bundle, load_bundle
 from kvgate.evidence.verify import verify
+from kvgate.evidence.waivers import read_waivers
 from kvgate.verdict import Decision, Verdict
+from kvgate.waiver import SignedWaiver
 
 _BUNDLE: Final = re.compile(r"g([1-4])-([0-9]{3})")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -56,6 +61,10 @@ class Workspace:
             match = _BUNDLE.fullmatch(path.name)
             if match:
                 yield int(match.group(1)), int(match.group(2)), path
+
+    def waivers(self, contract: Contract) -> tuple[SignedWaiver, ...]:
+        """The waivers in ``waivers/``, checked against the contract's keys."""
+        return read_waivers(self.root, contract.parties.signers)
 
 
 def workspace(campaigns: Path, name: str, *, fresh: bool, now: datetime | None = None) -> Workspace:
@@ -103,9 +112,38 @@ def past_run(path: Path, gate: int, run: int) -> PastRun:
             manifest_sha256=_digest(bundle, intact=intact),
             rehearsal=bundle.rehearsal,
             path=str(path),
+            hours=hours_of(bundle),
+            configuration=under_test(bundle),
+            unmet=_unmet(gate, verdict),
+            unwaivable=_unwaivable(verdict),
+            waived={
+                w["clause"]: str(w["expires"]) for w in verdict.get("waivers") or () if w["used"]
+            },
         )
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, AttributeError):
         return _unreadable(path, gate, run)
+
+
+def _unmet(gate: int, verdict: Mapping[str, Any]) -> tuple[str, ...]:
+    """What kept the run from letting the next gate open, waived clauses left out."""
+    found = [
+        str(c["clause"])
+        for c in verdict.get("clauses") or ()
+        if c["verdict"] != Verdict.PASS and not c.get("waived_by")
+    ]
+    late = (verdict.get("decision_reason") or {}).get("code") == "deadline_missed"
+    return (*found, deadline_of(gate)) if late else tuple(found)
+
+
+def _unwaivable(verdict: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those of them that no waiver lifts: wrong answers, and a gate that a change reopened."""
+    found = [
+        str(c["clause"])
+        for c in verdict.get("clauses") or ()
+        if c["verdict"] != Verdict.PASS and c["metric"] in ABOUT_ANSWERS
+    ]
+    changed = (verdict.get("decision_reason") or {}).get("code") == "reopened"
+    return (*found, "configuration") if changed else tuple(found)
 
 
 def _digest(bundle: Bundle, *, intact: bool) -> str | None:

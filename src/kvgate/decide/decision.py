@@ -56,7 +56,8 @@ def of_campaign(
     for change, since in changes.items():
         gate = contract.changes.reopens(change.kind)
         reopens = "-" if gate is None else f"G{gate}"
-        yield Reason("changed", {**_told(change), "gate": since, "reopens": reopens})
+        params: dict[str, Param] = {**_told(change), "gate": since, "reopens": reopens}
+        yield Reason("changed", params)
     before = campaign.predecessor
     if before is not None and before.waived:
         yield Reason("waived_before", {"gate": before.gate, "clauses": ", ".join(before.waived)})
@@ -95,7 +96,8 @@ def decide(
     if campaign.mode is not Mode.COUNTED:
         return None, Reason("does_not_count", {"mode": campaign.mode})
     if broken is not None:
-        return Decision.HOLD, Reason("reopened", {**_told(broken.change), "gate": broken.gate})
+        told = {**_told(broken.change), "gate": broken.gate}
+        return Decision.HOLD, Reason("reopened", told)
     decision, why = _in_time(contract, campaign, verdict, clauses, pairs)
     late = deadline is not None and deadline.missed_by_days > 0 and not deadline_waived
     if late and deadline is not None and decision is not Decision.STOP_LOSS:
