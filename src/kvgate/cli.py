@@ -14,7 +14,15 @@ from typing import Annotated
 import typer
 
 from kvgate import __version__
-from kvgate.commands import bundles, campaigns, contracts, imports, machine, plan
+from kvgate.commands import (
+    bundles,
+    campaigns,
+    contracts,
+    imports,
+    machine,
+    plan,
+    verification,
+)
 from kvgate.commands.shown import note, say
 from kvgate.errors import EXIT_INVALID, EXIT_PASS, EXIT_USAGE, KvgateError
 
@@ -33,7 +41,8 @@ def application(*, with_load: bool = True) -> typer.Typer:
     app.callback()(_options)
     app.command("plan")(plan.plan_command)
     app.command("judge")(bundles.judge_command)
-    app.command("verify")(bundles.verify_command)
+    app.command("verify")(verification.verify_command)
+    app.command("sign")(verification.sign_command)
     app.command("report")(bundles.report_command)
     app.command("import")(imports.import_command)
     app.add_typer(contracts.app, name="contract")
@@ -65,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``kvgate`` with these arguments (default: the process's); returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     others = {
-        "plan", "judge", "verify", "report", "import", "contract", "campaign", "doctor", "faults",
+        "plan", "judge", "verify", "sign", "report", "import", "contract", "campaign", "doctor",
+        "faults",
     }  # fmt: skip
     app = application(with_load=not given or given[0] not in others)
     try:

@@ -17,12 +17,12 @@ def test_every_asked_form_is_written_and_named(kvgate: Run, bundle: Path, tmp_pa
     ended = kvgate("report", bundle, "--format", "html", "--format", "junit", "--format", "csv",
                    "--lang", "zh", "--out", out)  # fmt: skip
     assert ended.code == 0
-    names = ["g1-001.zh.html", "g1-001.junit.xml", "g1-001.csv"]
+    names = ["g1-001.zh.html", "g1-001.junit.xml", "g1-001.blocks.csv"]
     assert ended.out.splitlines() == [str(out / n) for n in names]
     assert "到货验收" in (out / "g1-001.zh.html").read_text()
     suite = ElementTree.parse(out / "g1-001.junit.xml").getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("7", "0")
-    assert (out / "g1-001.csv").read_text().startswith("block,")
+    assert (out / "g1-001.blocks.csv").read_text().startswith("block,")
 
 
 @pytest.mark.skipif(bool(missing_system_libraries()), reason="Pango is not installed here")

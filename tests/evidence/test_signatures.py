@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kvgate.errors import UsageError
-from kvgate.evidence.signatures import NAMESPACE, sign, signature_states
+from kvgate.evidence.signatures import read_allowed, sign, signature_states
+from kvgate.evidence.sshsig import NAMESPACE
 from kvgate.evidence.verify import verify
 
 from .conftest import MakeBundle
@@ -30,7 +31,7 @@ def keys(tmp_path: Path) -> Path:
 
 
 def _states(root: Path, keys: Path) -> dict[str, str]:
-    found = signature_states(root, ["buyer", "vendor"], keys / "allowed")
+    found = signature_states(root, ["buyer", "vendor"], read_allowed(keys / "allowed"))
     return {state.party: state.status for state in found}
 
 

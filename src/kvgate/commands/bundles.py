@@ -1,4 +1,4 @@
-"""judge, verify, report: what can be said of sealed evidence, offline."""
+"""judge, report: what can be said of sealed evidence, offline."""
 
 from __future__ import annotations
 
@@ -115,81 +115,6 @@ def judge_command(
     raise typer.Exit(code)
 
 
-def verify_command(
-    bundle: BundlePath,
-    allowed_signers: Annotated[
-        Path | None,
-        typer.Option(help="OpenSSH allowed-signers file: every signature must be by one of them."),
-    ] = None,
-    expect: Annotated[
-        str | None, typer.Option(help="SHA-256 that the manifest must have, from elsewhere.")
-    ] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
-) -> None:
-    """Compare a bundle with its seal: digests, chain, signatures, recomputed verdict.
-
-    Every problem is one line. Exit code 0 where there is none, else 11.
-    """
-    from kvgate.evidence.verify import verify
-
-    require_bundle(bundle)
-    problems = [str(p) for p in verify(bundle, expected_manifest_sha256=expect)]
-    signatures, bad = _signatures(bundle, allowed_signers)
-    problems += bad
-    summary = ""
-    try:
-        judged = judged_bundle(bundle)
-    except KvgateError as fault:
-        problems.append(f"verdict.json: not recomputed: {fault}")
-    else:
-        stored = stored_verdict(judged)
-        if stored != "identical":
-            problems.append(f"verdict.json: {stored}: the evidence gives {judged.verdict.verdict}")
-        if judged.bundle.partial_reason is not None:
-            problems.append(f"bundle: partial: {judged.bundle.partial_reason}")
-        manifest = judged.bundle.manifest
-        summary = (
-            f"{0 if manifest is None else len(manifest.files)} files, "
-            f"manifest {judged.bundle.manifest_sha256}, "
-            f"G{judged.verdict.gate} {judged.verdict.verdict} recomputed"
-        )
-    if json_output:
-        document({"bundle": bundle, "intact": not problems, "problems": problems,
-                  "signatures": signatures})  # fmt: skip
-    else:
-        for problem in problems:
-            say(problem)
-        for signature in signatures:
-            say(f"signature of {signature['party']}: {signature['status']}")
-        say(f"{bundle}: {f'{len(problems)} problems' if problems else f'intact: {summary}'}")
-    raise typer.Exit(EXIT_INVALID if problems else EXIT_PASS)
-
-
-def _signatures(bundle: Path, allowed: Path | None) -> tuple[list[dict[str, str]], list[str]]:
-    """The signatures that are there, and what is wrong with them."""
-    from kvgate.evidence.signatures import signature_states
-
-    if allowed is not None and not allowed.is_file():
-        raise UsageError("no allowed-signers file", where=str(allowed))
-    if not (bundle / "manifest.json").is_file():
-        return [], []  # verify has said so
-    if allowed is None and not (bundle / "signatures").is_dir():
-        return [], []
-    try:
-        states = signature_states(bundle, (), allowed)
-    except CannotMeasure as fault:
-        return [], [f"signatures: not checked: {fault}"]
-    shown = [{"party": s.party, "status": s.status, "detail": s.detail} for s in states]
-    bad = [
-        f"signatures/{s.party}.sig: {s.status}: {s.detail}"
-        for s in states
-        if s.status == "invalid" or (allowed is not None and s.status != "valid")
-    ]
-    if allowed is not None and not states:
-        bad.append("signatures: unsigned: nobody has signed this bundle")
-    return shown, bad
-
-
 def report_command(
     bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE...", help="Gate runs.")],
     lang: Annotated[Lang, typer.Option(help="Language.")] = Lang.BOTH,
@@ -208,6 +133,7 @@ def report_command(
     from kvgate.evidence.verify import verify
     from kvgate.report import blocks_csv, render_html, render_junit, render_pdf
     from kvgate.report.publish import report_input
+    from kvgate.report.render import write_file
 
     all_judged = [judged_bundle(path) for path in bundles]
     for path, judged in zip(bundles, all_judged, strict=True):
@@ -237,8 +163,7 @@ def report_command(
         else:
             for path, judged in zip(bundles, all_judged, strict=True):
                 junit = form is Format.JUNIT
-                file = folder / f"{path.resolve().name}{'.junit.xml' if junit else '.csv'}"
-                file.write_bytes(
-                    render_junit(judged.verdict) if junit else blocks_csv(judged.analysis)
-                )
-                say(str(file))
+                file = folder / f"{path.resolve().name}{'.junit.xml' if junit else '.blocks.csv'}"
+                say(str(write_file(
+                    file, render_junit(judged.verdict) if junit else blocks_csv(judged.analysis)
+                )))  # fmt: skip

@@ -45,6 +45,11 @@ class AttachedRun:
     contract: Contract | None
     signatures: Mapping[str, bytes]
 
+    @property
+    def manifest_sha256(self) -> str | None:
+        """The bundle's digest; None without a manifest."""
+        return sha256_hex(self.manifest_bytes) if self.manifest_bytes else None
+
 
 @dataclass(frozen=True, slots=True)
 class PdfEvidence:

@@ -60,11 +60,11 @@ def sign(root: Path, key: Path, party: str) -> Path:
     """
     if not layout.PARTY.fullmatch(party):
         raise UsageError(f"{party!r} is no party's name", remedy="letters, digits, . _ @ -")
+    data = _manifest(root)
     if key.resolve().is_relative_to(root.resolve()):
         raise UsageError(
             "a key does not belong into evidence", where=str(key), remedy="keep it elsewhere"
         )
-    data = _manifest(root)
     with tempfile.TemporaryDirectory(prefix="kvgate-sign-") as scratch:
         copy = Path(scratch) / layout.MANIFEST
         copy.write_bytes(data)
