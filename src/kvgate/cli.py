@@ -21,6 +21,7 @@ from kvgate.commands import (
     imports,
     machine,
     plan,
+    schemas,
     verification,
 )
 from kvgate.commands.shown import note, say
@@ -43,6 +44,7 @@ def application(*, with_load: bool = True) -> typer.Typer:
     app.command("judge")(bundles.judge_command)
     app.command("verify")(verification.verify_command)
     app.command("sign")(verification.sign_command)
+    app.command("schema")(schemas.schema_command)
     app.command("report")(bundles.report_command)
     app.command("import")(imports.import_command)
     app.add_typer(contracts.app, name="contract")
@@ -50,7 +52,7 @@ def application(*, with_load: bool = True) -> typer.Typer:
     app.command("doctor")(machine.doctor_command)
     app.command("faults")(machine.faults_command)
     if with_load:
-        from kvgate.load.command import load_command
+        from kvgate.commands.load import load_command
 
         app.command(LOAD)(load_command)
     return app
@@ -75,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     others = {
         "plan", "judge", "verify", "sign", "report", "import", "contract", "campaign", "doctor",
-        "faults",
+        "faults", "schema",
     }  # fmt: skip
     app = application(with_load=not given or given[0] not in others)
     try:
