@@ -55,6 +55,9 @@ def follow(root: Path) -> Chain:
         digest, problem = _before(manifest, campaign, here)
         if problem is not None:
             problems.append(problem)
+        extended = campaign.get("extends")
+        if isinstance(extended, str) and extended not in beside:
+            absent.append(extended)
         if digest is None:
             break
         name = beside.get(digest)
