@@ -41,3 +41,8 @@ def test_no_request_fails_that_the_reference_serves(verdict: ClauseVerdict) -> N
 @clause("G3.7")
 def test_time_to_first_token_of_the_longest_prompt_falls(verdict: ClauseVerdict) -> None:
     assert verdict.accepted, verdict.reason
+
+
+@clause("G3.8")
+def test_a_miss_costs_no_more_than_on_the_reference(verdict: ClauseVerdict) -> None:
+    assert verdict.accepted, verdict.reason
