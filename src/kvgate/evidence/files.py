@@ -38,9 +38,13 @@ class UnsafeFile(CannotMeasure):
     """A file of an untrusted folder is a link, no regular file, too large or out of its folder."""
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Put ``data`` at ``path`` completely or not at all, on the device. Raises OSError."""
-    temporary = path.parent / f"{layout.TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+def write_whole(path: Path, data: bytes, *, half: Path | None = None) -> None:
+    """Put ``data`` at ``path`` completely or not at all, on the device. Raises OSError.
+
+    ``half`` is the folder where a crash may leave a half-written file (default: that of ``path``);
+    it must be on the same file system.
+    """
+    temporary = (half or path.parent) / f"{layout.TEMPORARY_PREFIX}{secrets.token_hex(8)}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         try:

@@ -80,7 +80,8 @@ def sign(root: Path, key: Path, party: str) -> Path:
     path = root / layout.SIGNATURES / f"{party}.sig"
     try:
         files.make_folders(root, path.parent)
-        files.write_whole(path, signature)
+        # A half-written file in a sealed bundle would be one that was added.
+        files.write_whole(path, signature, half=root.resolve().parent)
     except OSError as error:
         raise CannotMeasure(
             f"cannot write: {error.strerror}", where=str(path), remedy="check permissions and space"
