@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from kvgate.cli import main as kvgate
 from kvgate.evidence.tables import read_requests
-from kvgate.load.command import main
 
 from .conftest import Engine
+
+
+def main(options: list[str]) -> int:
+    return kvgate(["load", *options])
 
 
 def _options(engine: Engine, out: Path, **more: str) -> list[str]:

@@ -11,21 +11,21 @@ import json
 import platform
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from kvgate.errors import CannotMeasure
-from kvgate.evidence.tables import read_records
 from kvgate.load.job import Closed, Job, Prompts
 from kvgate.load.run import run_load
 from kvgate.load.truth import Truth
 from kvgate.record import ClientReport, Outcome
 
 _GRACE_S: Final = 5.0
+_TOKENS_PER_S: Final = 25_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,105 @@ class Calibration:
     coalesced_share: float | None
     cpu_s_per_1000_tokens: float | None
     report: ClientReport
+
+
+class BudgetLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client may add to what is true before a block is void.
+
+    ``held_share``: mean requests in flight over the level. ``cpu_share``: of one core.
+    """
+
+    ttft_error_p99_ms: float
+    first_token_lag_p99_ms: float
+    held_share: float = 0.97
+    cpu_share: float = 0.9
+
+    @classmethod
+    def at(cls, level: int) -> BudgetLimits:
+        """The limits that hold by default: wider where one process has more streams to serve."""
+        if level <= 256:
+            return cls(ttft_error_p99_ms=10.0, first_token_lag_p99_ms=5.0)
+        return cls(ttft_error_p99_ms=30.0, first_token_lag_p99_ms=15.0)
+
+
+class ErrorBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """What the client added to the truth at one level, just now on this host; see Calibration.
+
+    ``held``: mean requests in flight once the level was reached; ``cpu_share``: of one core in the
+    run; ``took_s``: the whole check. ``None`` where there is no data, which holds nothing.
+    """
+
+    level: int
+    requests: int
+    failed: int
+    ttft_error_p99_ms: float | None
+    first_token_lag_p99_ms: float | None
+    itl_error_p99_ms: float | None
+    held: float | None
+    cpu_share: float | None
+    loop_stall_p99_ms: float | None
+    took_s: float
+
+    def broken(self, level: int, limits: BudgetLimits | None = None) -> tuple[str, ...]:
+        """The limits that a block at ``level`` would break, each in words; a missing figure breaks
+        its limit, and so does a level higher than the one that was tried."""
+        kept = limits or BudgetLimits.at(level)
+        found = []
+        if level > self.level:
+            found.append(f"level {level} was not tried, only {self.level}")
+        if self.failed or not self.requests:
+            found.append(f"{self.failed} of {self.requests} requests to the truth server failed")
+        for name, value, limit in (
+            ("TTFT error p99, ms", self.ttft_error_p99_ms, kept.ttft_error_p99_ms),
+            ("first-token lag p99, ms", self.first_token_lag_p99_ms, kept.first_token_lag_p99_ms),
+            ("share of a core", self.cpu_share, kept.cpu_share),
+        ):
+            if value is None or value > limit:
+                shown = "missing" if value is None else f"{value:.3g}"
+                found.append(f"{name} {shown}, at most {limit:g}")
+        if self.held is None or self.held < kept.held_share * self.level:
+            shown = "missing" if self.held is None else f"{self.held:.1f}"
+            least = kept.held_share * self.level
+            found.append(f"mean requests in flight {shown}, at least {least:.1f}")
+        return tuple(found)
+
+    def holds(self, level: int, limits: BudgetLimits | None = None) -> bool:
+        """Whether a block at ``level`` may be measured from this host."""
+        return not self.broken(level, limits)
+
+
+def check_client(level: int, work_dir: Path) -> ErrorBudget:
+    """The client's error budget at a block's level, in two to three seconds.
+
+    Two rounds against a truth server on loopback; up to 256 streams a token each 10 ms, above that
+    25,000 tokens a second in all, since server and client share this host. ``work_dir`` must be
+    new. Raises :class:`CannotMeasure` when the host cannot carry the level at all.
+    """
+    started = time.monotonic()
+    gap_s = max(0.01, level / _TOKENS_PER_S)
+    found = calibrate(
+        level,
+        work_dir,
+        rounds=2,
+        output_tokens=max(8, round(0.5 / gap_s)),
+        gap_s=gap_s,
+        deadline_s=30.0,
+    )
+    report = found.report
+    return ErrorBudget(
+        level=level,
+        requests=found.n_requests,
+        failed=found.n_requests - found.n_ok,
+        ttft_error_p99_ms=found.ttft_error_p99_ms,
+        first_token_lag_p99_ms=found.first_token_lag_p99_ms,
+        itl_error_p99_ms=found.itl_error_p99_ms,
+        held=report.mean_in_flight,
+        cpu_share=report.cpu_s / report.wall_s if report.wall_s > 0 else None,
+        loop_stall_p99_ms=(
+            None if report.loop_stall_p99_ns is None else report.loop_stall_p99_ns / 1e6
+        ),
+        took_s=time.monotonic() - started,
+    )
 
 
 def calibrate(
@@ -115,6 +214,8 @@ def _end(server: subprocess.Popen[bytes]) -> None:
 
 
 def _compare(level: int, records: Path, log: Path, report: ClientReport) -> Calibration:
+    from kvgate.evidence.tables import read_records
+
     decode = msgspec.json.Decoder(Truth).decode
     truths = {t.request_id: t for t in map(decode, log.read_bytes().splitlines())}
     ttft_errors: list[float] = []
@@ -156,4 +257,11 @@ def _compare(level: int, records: Path, log: Path, report: ClientReport) -> Cali
 
 
 def _quantile(values: list[float], share: float) -> float | None:
-    return float(np.quantile(values, share)) if values else None
+    """Hyndman and Fan's type 7."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    at = share * (len(ordered) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (at - low) * (ordered[high] - ordered[low])

@@ -114,9 +114,9 @@ def _run(job: Job, parent: int | None, *, await_start: bool) -> int:
     gc.freeze()
     gc.disable()
     start_up_s = _age_s()
-    used = resource.getrusage(resource.RUSAGE_SELF)
     try:
         loop.prepare()
+        used = resource.getrusage(resource.RUSAGE_SELF)
         state = loop.run(_awaited_start() if await_start else job.start_at_ns)
     finally:
         spool.close()
