@@ -91,7 +91,7 @@ class PastRun:
     ``damaged``: it says that it was sealed, but its seal no longer holds; what it decided is lost.
     ``unmet`` are the clauses (or "G3.deadline") that kept it from its PASS, waived ones left out;
     ``unwaivable`` those of them that nobody can let go. ``waived`` maps what its decision let go to
-    the day until which that holds.
+    the day until which that holds. ``pairs`` counts those measured, earlier ones gone on from too.
     """
 
     gate: int
@@ -112,6 +112,7 @@ class PastRun:
     unmet: tuple[str, ...] = ()
     unwaivable: tuple[str, ...] = ()
     waived: Mapping[str, str] = field(default_factory=dict)
+    pairs: int | None = None
 
     @property
     def counts(self) -> bool:

@@ -1,69 +1,95 @@
-"""campaign status: where a campaign stands, read from its bundles alone."""
+"""campaign status: where a campaign stands, read from its bundles alone; campaign waive: let go."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kvgate.commands.shown import document, note, say, table
-from kvgate.errors import CannotMeasure, GateClosed, KvgateError, UsageError
+from kvgate.errors import CannotMeasure, KvgateError, UsageError
 
 if TYPE_CHECKING:
     from kvgate.campaign import PastRun
+    from kvgate.commands.campaign_state import Campaign
     from kvgate.contract import Contract
 
-app = typer.Typer(no_args_is_help=True, help="Where a campaign stands.")
+app = typer.Typer(no_args_is_help=True, help="Where a campaign stands, and what is let go in it.")
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A campaign's folder.")]
 
 
 @app.callback()
 def _group() -> None:
-    """Where a campaign stands."""
+    """Where a campaign stands, and what is let go in it."""
 
 
 @app.command("status")
 def status(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A campaign's folder.")],
+    folder: Folder,
     as_of: Annotated[
         str | None, typer.Option(help="Day to count from, ISO 8601 (default: now).")
     ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
-    """Each gate's runs, verdict, decision, days left, retests and reruns used; the next step.
+    """Each gate's state, verdict, decision, days left, grants used, hours; waivers, changes, costs;
+    the next step.
 
-    The campaign's day 0 is that of its first run, since nothing earlier is on record.
+    Day 0 is the contract's date; without one, that of the first run. A missed deadline is shown
+    with the decision that the contract names for it.
     """
+    from kvgate.commands.campaign_state import (
+        change_documents,
+        gate_document,
+        spent_document,
+        waiver_documents,
+    )
+
+    campaign, inventory, day = _campaign(folder, _moment(as_of))
+    contract = campaign.contract
+    gates = [gate_document(campaign, n) for n in contract.gates]
+    step = _next_step(campaign, folder, gates, inventory)
+    told = {
+        "campaign": campaign.name,
+        "contract": contract.id,
+        "digest": contract.digest,
+        "rehearsal": contract.rehearsal,
+        "as_of": campaign.as_of,
+        "day": day,
+        "weeks": contract.campaign.weeks,
+        "gates": gates,
+        "waivers": waiver_documents(campaign),
+        "changes": change_documents(campaign),
+        "spent": spent_document(campaign),
+        "next_step": step,
+    }
+    if json_output:
+        document(told)
+    else:
+        _print(told, campaign)
+
+
+def _campaign(folder: Path, now: datetime) -> tuple[Campaign, str, int | None]:
+    """The campaign, its newest run's inventory, and the day of ``now``."""
+    from kvgate.campaign import day_zero
+    from kvgate.commands.campaign_state import Campaign
     from kvgate.conduct.workspace import Workspace
 
     if not folder.is_dir():
         raise UsageError("no such folder", where=str(folder), remedy="see var/campaigns/")
-    now = _moment(as_of)
-    history = Workspace(folder).history()
+    space = Workspace(folder)
+    history = space.history()
     if not history:
         raise UsageError(
             "no gate run here", where=str(folder), remedy="give a campaign's folder, not a bundle"
         )
     contract, inventory = _terms(history)
-    starts = [datetime.fromisoformat(p.as_of) for p in history if p.as_of]
-    day = (now - min(starts)).days if starts else None
-    gates = [_gate(contract, n, history, day) for n in contract.gates]
-    step = _next_step(contract, folder, history, inventory, now)
-    if json_output:
-        document({"campaign": folder.resolve().name, "contract": contract.id, "day": day,
-                  "weeks": contract.campaign.weeks, "gates": gates, "next_step": step})  # fmt: skip
-        return
-    since = "unknown" if day is None else f"day {day} of {7 * contract.campaign.weeks}"
-    mark = "  [REHEARSAL]" * contract.rehearsal
-    say(f"{folder.resolve().name}: contract {contract.id}, {since}{mark}")
-    head = ("gate", "runs", "verdict", "decision", "deadline", "retests", "reruns")
-    table([head, *(_row(g) for g in gates)], indent=2)
-    broken = [p for p in history if p.verdict is None]
-    for run in broken:
-        note(f"{run.path}: no sealed verdict (partial, changed or unreadable); it does not count")
-    say(f"next: {step}")
+    began = day_zero(contract, [p.as_of for p in history])
+    name = folder.resolve().name
+    campaign = Campaign(name, contract, history, space.waivers(contract), now)
+    return campaign, inventory, None if began is None else (now - began).days
 
 
 def _moment(text: str | None) -> datetime:
@@ -98,75 +124,131 @@ def _terms(history: Sequence[PastRun]) -> tuple[Contract, str]:
     )
 
 
-def _gate(
-    contract: Contract, gate: int, history: Sequence[PastRun], day: int | None
-) -> dict[str, Any]:
-    from kvgate.verdict import Verdict
-
-    terms = contract.gate(gate)
-    runs = [p for p in history if p.gate == gate]
-    counted = [p for p in runs if p.counts]
-    # The first PASS stays: a gate that has been passed is only repeated.
-    last = next((p for p in counted if p.verdict is Verdict.PASS), counted[-1] if counted else None)
-    passed = last is not None and last.verdict is Verdict.PASS
-    return {
-        "gate": gate,
-        "runs": len(runs),
-        "counted": len(counted),
-        "verdict": None if last is None else last.verdict,
-        "decision": None if last is None else last.decision,
-        "passed": passed,
-        "deadline_day": terms.deadline_day,
-        "days_left": None if day is None else terms.deadline_day - day,
-        "retests_used": sum(p.verdict is Verdict.FAIL for p in counted),
-        "retests": terms.retests,
-        "reruns_used": sum(p.verdict is Verdict.INVALID for p in counted),
-        "reruns": terms.reruns,
-        "contract_changed": last is not None and last.contract_digest != contract.digest,
-    }
+def _print(told: dict[str, Any], campaign: Campaign) -> None:
+    contract, day = campaign.contract, told["day"]
+    since = "unknown" if day is None else f"day {day} of {7 * contract.campaign.weeks}"
+    mark = "  [REHEARSAL]" * contract.rehearsal
+    say(f"{campaign.name}: contract {contract.id}, {since}{mark}")
+    head = ("gate", "runs", "verdict", "decision", "state", "deadline", "retests", "extended",
+            "reruns", "pairs", "hours")  # fmt: skip
+    table([head, *(_row(g) for g in told["gates"])], indent=2)
+    for waiver in told["waivers"]:
+        say(
+            f"  waiver of {waiver['clause']} by {waiver['party']} until {waiver['expires'][:10]}: "
+            f"{waiver['standing']} ({waiver['reason']})"
+        )
+    for change in told["changes"]:
+        gate = change["reopens_gate"]
+        follows = "reopens nothing" if gate is None else f"reopens G{gate}"
+        say(
+            f"  change of {change['kind']}, {change['where']}: {change['before']} -> "
+            f"{change['after']}, seen in {change['seen_in']}; {follows}"
+        )
+    spent = told["spent"]
+    price = "" if spent["cost"] is None else f", {spent['cost']:,.0f} {spent['currency']}"
+    say(f"  spent: {spent['days']:.1f} days, {spent['hours']:.1f} h of the platform{price}")
+    for run in campaign.history:
+        if run.verdict is None:
+            note(f"{run.path}: no sealed verdict (partial, changed or unreadable); "
+                 "it does not count")  # fmt: skip
+    say(f"next: {told['next_step']}")
 
 
 def _row(gate: dict[str, Any]) -> tuple[str, ...]:
     left = gate["days_left"]
-    if gate["passed"] or left is None:
+    if gate["proceeds"] or left is None:
         deadline = f"day {gate['deadline_day']}"
     elif left < 0:
         deadline = f"day {gate['deadline_day']}: MISSED by {-left}"
     else:
         deadline = f"day {gate['deadline_day']}: {left} left"
+    pairs = "-" if gate["pairs"] is None else f"{gate['pairs']}/{gate['max_pairs']}"
     return (
         f"G{gate['gate']}",
         f"{gate['runs']} ({gate['counted']} counted)",
         str(gate["verdict"] or "not run"),
         str(gate["decision"] or "-"),
+        gate["state"],
         deadline,
         f"{gate['retests_used']}/{gate['retests']}",
+        str(gate["extensions_used"]),
         f"{gate['reruns_used']}/{gate['reruns']}",
+        pairs,
+        f"{gate['hours']:.1f}",
     )
 
 
 def _next_step(
-    contract: Contract, folder: Path, history: Sequence[PastRun], inventory: str, now: datetime
+    campaign: Campaign, folder: Path, gates: Sequence[dict[str, Any]], inventory: str
 ) -> str:
     """What may be done now, by the very rule that opens gates."""
-    from kvgate.campaign import Mode, open_gate
-
-    for gate in contract.gates:
-        try:
-            opening = open_gate(
-                contract,
-                gate,
-                history,
-                as_of=now,
-                rehearsal=contract.rehearsal,
-                serials=contract.appliance.serials,
-                firmware=contract.appliance.firmware,
-            )
-        except GateClosed as closed:
+    for gate in gates:
+        closed = gate["closed_because"]
+        if closed:
             return str(closed)
-        if opening.mode is Mode.COUNTED:
+        if closed == "":
             where = folder.resolve()
             options = f"--campaign {where.name} --campaigns {where.parent}"
             named = f" --inventory {inventory}" if inventory else ""
-            return f"pytest -m gate{gate}{named} {options}"
+            return f"pytest -m gate{gate['gate']}{named} {options}"
     return "nothing: every gate of the contract is passed"
+
+
+@app.command("waive")
+def waive(
+    folder: Folder,
+    clause: Annotated[str, typer.Option(help="What is let go: G3.3, or G3.deadline.")],
+    reason: Annotated[str, typer.Option(help="Why, in a sentence; it is shown on the report.")],
+    party: Annotated[str, typer.Option(help="Who signs, as in the contract's parties.signers.")],
+    expires: Annotated[str, typer.Option(help="Last day on which it counts, ISO 8601.")],
+    key: Annotated[Path, typer.Option(help="SSH key that signs (or its .pub with an agent).")],
+    granted: Annotated[
+        str | None, typer.Option(help="From when it counts, ISO 8601 (default: now).")
+    ] = None,
+) -> None:
+    """Sign a waiver of one clause (or of a gate's deadline) into the campaign's folder.
+
+    It counts from the next run on, and for runs that ended already, until it expires. The clause
+    keeps its verdict: the gate proceeds under waiver, and every page says so. A wrong answer cannot
+    be waived.
+    """
+    from kvgate.campaign import utc_text
+    from kvgate.evidence.waivers import checked, sign_waiver, write_waiver
+    from kvgate.waiver import Signed, waiver_from
+
+    campaign, _, _ = _campaign(folder, _moment(granted))
+    until = _moment(expires)
+    if len(expires) == len("2026-03-01"):
+        until += timedelta(days=1, seconds=-1)  # a day is meant as a whole
+    if until <= campaign.as_of:
+        raise UsageError(f"it would expire on {expires}, before it counts", where="--expires")
+    known = {c.id for n in campaign.contract.gates for c in campaign.contract.gate(n).clause}
+    known |= {f"G{n}.deadline" for n in campaign.contract.gates}
+    if clause not in known:
+        raise UsageError(
+            f"the contract has no clause {clause!r}", where="--clause",
+            remedy="kvgate contract check --json lists them; a deadline is G3.deadline",
+        )  # fmt: skip
+    try:
+        waiver = waiver_from(
+            {
+                "campaign": campaign.name,
+                "contract_digest": campaign.contract.digest,
+                "clause": clause,
+                "reason": reason,
+                "party": party,
+                "granted": utc_text(campaign.as_of),
+                "expires": utc_text(until),
+            }
+        )
+    except ValueError as error:
+        raise UsageError(str(error), remedy="see kvgate campaign waive --help") from error
+    signature = sign_waiver(waiver, key)
+    signed = checked(waiver, signature, campaign.contract.parties.signers).signed
+    if signed is not Signed.VALID:
+        raise UsageError(
+            f"the contract gives this key to no party named {party!r}: such a waiver has no effect",
+            where=str(key),
+            remedy="sign with a key of parties.signers, which the signed contract fixes",
+        )
+    say(str(write_waiver(folder, waiver, signature)))

@@ -114,6 +114,7 @@ def past_run(path: Path, gate: int, run: int) -> PastRun:
             path=str(path),
             hours=hours_of(bundle),
             configuration=under_test(bundle),
+            pairs=verdict.get("pairs_measured"),
             unmet=_unmet(gate, verdict),
             unwaivable=_unwaivable(verdict),
             waived={
