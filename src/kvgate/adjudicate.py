@@ -102,6 +102,12 @@ def adjudicate(root: Path) -> Judged:
     return Judged(bundle, contract, campaign, analysis, judge(contract, analysis, campaign))
 
 
+def reopened_by_change(judged: Judged) -> bool:
+    """Whether something changed for which the contract reopens a gate that this run builds on: then
+    nothing more that it measures can count."""
+    return judged.verdict.reason.code == "reopened"
+
+
 def under_test(bundle: Bundle) -> Configuration:
     """What was under test, from the facts and the roles' answers in the bundle."""
     hosts = (bundle.inventory or {}).get("hosts") or {}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from kvgate.campaign.calendar import day_zero, deadline_state, moment_of
 from kvgate.campaign.changes import changes_between, reopened
-from kvgate.campaign.records import Mode, Opening, PastRun, Predecessor, ReliedOn
+from kvgate.campaign.records import Mode, Opening, PastRun, Predecessor, ReliedOn, utc_text
 from kvgate.campaign.waived import deadline_of, in_force, proceeds
 from kvgate.contract import Contract
 from kvgate.errors import GateClosed
@@ -43,14 +43,26 @@ def open_gate(
     waivers: Sequence[SignedWaiver] = (),
 ) -> Opening:
     """Whether ``gate`` may open now; raises GateClosed with the reason and the remedy."""
+    let_go = in_force(contract, waivers, campaign=campaign, as_of=as_of)
+    now = _Now(contract, history, as_of, rehearsal, serials, firmware, let_go)
+    opening = _open(now, gate, engineering=engineering)
+    began = day_zero(contract, [*(p.as_of for p in history), utc_text(as_of)])
+    return replace(
+        opening,
+        began="" if began is None else utc_text(began),
+        earlier=tuple(p.spent for p in history),
+        waivers=tuple(waivers),
+    )
+
+
+def _open(now: _Now, gate: int, *, engineering: bool) -> Opening:
+    contract, history, let_go = now.contract, now.history, now.let_go
     run = 1 + max((p.run for p in history if p.gate == gate), default=0)
     mine = [p for p in history if p.gate == gate and p.counts]
     retests = sum(p.verdict is Verdict.FAIL and p.decision is not Decision.PROCEED for p in mine)
     reruns = sum(p.verdict is Verdict.INVALID for p in mine)
     if engineering:
         return Opening(Mode.ENGINEERING, run, retests, reruns, None)
-    let_go = in_force(contract, waivers, campaign=campaign, as_of=as_of)
-    now = _Now(contract, history, as_of, rehearsal, serials, firmware, let_go)
     _not_ended(now)
     predecessor = _predecessor(now, gate)
     # A PASS that no longer speaks (expired, changed contract or appliance) is measured anew.

@@ -131,8 +131,9 @@ class Opening:
     """That a gate may open, and how the run counts.
 
     ``extends`` is the inconclusive run whose pairs are kept: starting afresh after each
-    inconclusive result would be measuring until it pleases. ``relied_on`` goes into
-    ``campaign.json``: what was under test in the runs that this one builds on.
+    inconclusive result would be measuring until it pleases. ``relied_on`` (what was
+    under test in the runs that this one builds on), ``began``, ``earlier`` and ``waivers`` go into
+    ``campaign.json`` as they are.
     """
 
     mode: Mode
@@ -142,6 +143,9 @@ class Opening:
     predecessor: Predecessor | None
     extends: PastRun | None = None
     relied_on: tuple[ReliedOn, ...] = ()
+    began: str = ""
+    earlier: tuple[RunSpent, ...] = ()
+    waivers: tuple[SignedWaiver, ...] = ()
 
 
 def utc_text(moment: datetime) -> str:
