@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 FractionOrZero = Annotated[float, Field(ge=0, lt=1)]
@@ -20,6 +21,17 @@ RiskOf = Annotated[float, Field(gt=0, le=0.5)]
 """A risk, never a confidence: 0.95 written by mistake would let nearly everything pass."""
 Words = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$")]
 """Text without control characters, which would speak to a terminal or break a report."""
+
+
+def _no_template(text: str) -> str:
+    if re.search(r"\{[{%#]", text):
+        raise ValueError("holds a template, which Ansible would evaluate: write the value itself")
+    return text
+
+
+Argument = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$"), AfterValidator(_no_template)]
+"""An argument of a program that Ansible starts: one line, and never a Jinja expression, since a
+contract comes from the other party."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 # "buyer valid-before=\"20270101\" ssh-ed25519 AAAA... comment"; no certificate authorities.
 Signer = Annotated[
@@ -177,8 +189,8 @@ class Arm(Frozen):
 
     text: Text
     store: Name | Literal["none"]
-    engine_args: tuple[str, ...] = ()
-    store_args: tuple[str, ...] = ()
+    engine_args: tuple[Argument, ...] = ()
+    store_args: tuple[Argument, ...] = ()
 
 
 WorkloadKind = Literal["cold_restore", "warm", "miss", "probe"]

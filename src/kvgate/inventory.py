@@ -5,14 +5,21 @@ The contract says what is compared; the inventory says on which hosts, behind wh
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from kvgate.contract_tables import Argument
 from kvgate.errors import UsageError
 
 Port = Annotated[int, Field(ge=1, le=65535)]
+Address = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$")]
+"""A host name or an IPv4 address."""
+_HOST: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:@\[\]-]{0,199}")
+"""A host of the inventory: it names a file of the evidence and a line of the report."""
 
 
 class Inventory(BaseModel):
@@ -22,24 +29,31 @@ class Inventory(BaseModel):
     in a rehearsal. ``store_bytes`` says who counts the bytes that a restore moved.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     path: str
     hosts: Mapping[str, tuple[str, ...]]
     local_hosts: tuple[str, ...]
     rehearsal: bool
-    contract: str
+    contract: Argument
     engine_role: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
-    engine_host: str
+    engine_host: Address
     engine_port: Port
     store_ports: Mapping[str, Port] = {}
     store_metrics: Literal["kvstore", "lmcache"] = "lmcache"
     store_bytes: Literal["store", "process"] = "process"
     time_scale: Annotated[float, Field(ge=1)] = 1.0
-    engine_args: tuple[str, ...] = ()
-    store_args: tuple[str, ...] = ()
-    prime_args: tuple[str, ...] = ()
+    engine_args: tuple[Argument, ...] = ()
+    store_args: tuple[Argument, ...] = ()
+    prime_args: tuple[Argument, ...] = ()
     waits_s: Annotated[float, Field(gt=0)] = 120.0
+
+    @model_validator(mode="after")
+    def _distinct_ports(self) -> Inventory:
+        ports = [self.engine_port, *self.store_ports.values()]
+        if len(set(ports)) != len(ports):
+            raise ValueError("engine_port and store_ports must be different ports of one host")
+        return self
 
     @property
     def engine_url(self) -> str:
@@ -93,22 +107,31 @@ def inventory_from(listing: Mapping[str, Any], *, path: str) -> Inventory:
             name = key.removeprefix(_PREFIX)
             if name in PER_HOST:
                 continue
-            if name in variables and variables[name] != value:
+            # By their text: a NaN differs from itself.
+            if name in variables and repr(variables[name]) != repr(value):
                 raise UsageError(
                     f"{key} differs between hosts ({host} says {value!r})",
                     where=path,
                     remedy="set it once in group_vars/all.yml",
                 )
             variables[name] = value
+    for host in sorted({host for hosts in groups.values() for host in hosts}):
+        if not _HOST.fullmatch(host):
+            raise UsageError(
+                f"the host name {host[:100]!r} is not usable",
+                where=path,
+                remedy="use letters, digits, '.', '_' and '-'; its address goes to ansible_host",
+            )
     try:
-        return Inventory.model_validate(
-            {**variables, "path": path, "hosts": groups, "local_hosts": local}
+        return Inventory.model_validate_json(
+            json.dumps({**variables, "path": path, "hosts": groups, "local_hosts": local})
         )
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        key = _PREFIX + ".".join(str(p) for p in problem["loc"])
+        # A rule that spans variables stands at none of them.
+        key = _PREFIX + (".".join(str(p) for p in problem["loc"]) or "*_port(s)")
         what = {"extra_forbidden": "unknown variable", "missing": "missing variable"}.get(
-            problem["type"], problem["msg"]
+            problem["type"], problem["msg"].removeprefix("Value error, ")
         )
         raise UsageError(
             f"{key}: {what}", where=path, remedy="correct group_vars/all.yml of the inventory"

@@ -162,6 +162,12 @@ def test_every_metric_that_is_less_when_better_is_known() -> None:
         ("vocab_low = 1000", "vocab_low = 30001", "vocab_low must lie below vocab_high"),
         ('currency = "CNY"', 'currency = "\\u001b[31mCNY"', "pattern"),
         ('currency = "CNY"', 'currency = ""', "at least 1 character"),
+        # What the other party wrote must not be code in our play.
+        (
+            'store = "none"',
+            "store = \"none\"\nengine_args = [\"{{ lookup('pipe', 'id') }}\"]",
+            "holds a template",
+        ),
     ],
 )
 def test_a_number_or_word_that_no_party_can_mean_is_refused(old: str, new: str, said: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kvgate.drive import playbooks
 from kvgate.drive.playbooks import list_inventory
 from kvgate.errors import UsageError
 from kvgate.inventory import inventory_from
@@ -85,9 +87,36 @@ def test_a_variable_that_differs_between_hosts_is_named() -> None:
     ({"kvgate_time_scale": 0.5}, "kvgate_time_scale: "),
     ({"kvgate_store_metrics": "none"}, "kvgate_store_metrics: "),
     ({"kvgate_engine_role": "../x"}, "kvgate_engine_role: "),
+    ({"kvgate_engine_port": True}, "kvgate_engine_port: "),
+    ({"kvgate_engine_port": "18700"}, "kvgate_engine_port: "),
+    ({"kvgate_rehearsal": "no"}, "kvgate_rehearsal: "),
+    ({"kvgate_rehearsal": 0}, "kvgate_rehearsal: "),
+    ({"kvgate_time_scale": float("nan")}, "kvgate_time_scale: Input should be a finite number"),
+    ({"kvgate_waits_s": float("inf")}, "kvgate_waits_s: Input should be a finite number"),
+    ({"kvgate_engine_host": "127.0.0.1\nX: y"}, "kvgate_engine_host: "),
+    ({"kvgate_engine_host": "127.0.0.1/../@evil"}, "kvgate_engine_host: "),
+    ({"kvgate_engine_host": "{{ lookup('pipe', 'id') }}"}, "kvgate_engine_host: "),
+    ({"kvgate_engine_args": ["--x", "{{ 7 * 7 }}"]}, "kvgate_engine_args.1: holds a template"),
+    ({"kvgate_store_ports": {"a": 18700}}, "must be different ports of one host"),
 ])  # fmt: skip
 def test_a_wrong_variable_is_named(variables: dict[str, Any], says: str) -> None:
     assert says in said(changed(**variables))
+
+
+@pytest.mark.parametrize("host", ["../../x", "a\nb", "", "a b", "x" * 300, "{{ x }}", "é"])
+def test_a_host_name_that_could_name_no_file_is_refused_before_anything_runs(host: str) -> None:
+    listing = copy.deepcopy(LISTING)
+    listing["appliances"]["hosts"] = [host]
+    assert "is not usable" in said(listing)
+
+
+def test_an_inventory_that_never_ends_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(playbooks, "LISTING_TIMEOUT_S", 3)
+    os.mkfifo(tmp_path / "hosts.yml")
+    with pytest.raises(UsageError, match="gave no answer in 3 s -- look for a pipe"):
+        list_inventory(tmp_path)
 
 
 def test_an_inventory_that_does_not_exist_is_named(tmp_path: Path) -> None:

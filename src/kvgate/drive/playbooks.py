@@ -27,6 +27,7 @@ from kvgate.errors import CannotMeasure, Interrupted, UsageError
 
 PLAY_TIMEOUT_S = 1800
 CANCEL_POLL_S = 1
+LISTING_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,9 +289,29 @@ def list_inventory(path: Path) -> Mapping[str, Any]:
         str(Path(sys.executable).with_name("ansible-inventory")), "-i", str(path), "--list",
     ]  # fmt: skip
     env = os.environ | _environment(path)
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, env=env
-    )
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=LISTING_TIMEOUT_S,
+            check=False,
+            env=env,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UsageError(
+            f"ansible-inventory gave no answer in {LISTING_TIMEOUT_S} s",
+            where=str(path),
+            remedy="look for a pipe, a password prompt or a slow script among its sources",
+        ) from error
+    except OSError as error:
+        raise CannotMeasure(
+            f"ansible-inventory cannot be started: {error.strerror}",
+            where=command[0],
+            remedy="install the distribution's requirements into this environment",
+        ) from error
     if done.returncode != 0:
         place, message = why_unreadable(done.stderr)
         raise UsageError(
@@ -298,7 +319,18 @@ def list_inventory(path: Path) -> Mapping[str, Any]:
             where=place or str(path),
             remedy="correct that file",
         )
-    listing: Mapping[str, Any] = json.loads(done.stdout)
+    try:
+        listing = json.loads(done.stdout)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"ansible-inventory printed no JSON: {str(error)[:100]}",
+            where=str(path),
+            remedy="run it by hand with --list to see what it says",
+        ) from error
+    if not isinstance(listing, Mapping):
+        raise UsageError(
+            "Ansible lists no groups", where=str(path), remedy="inventories/rehearsal shows how"
+        )
     return listing
 
 
