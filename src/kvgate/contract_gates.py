@@ -193,6 +193,7 @@ class GateTerms(Frozen):
     pass_valid_days: Days
     retests: Count
     reruns: Count
+    interruptions: Count = 0
     at_limit: Literal["STOP-LOSS", "HOLD"] = "HOLD"
     pairs: PairPlan | None = None
     soak: SoakPlan | None = None
