@@ -34,10 +34,13 @@ CACHED_SHARE: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A metrics page and how to read it."""
+    """A metrics page and how to read it. Raises UsageError for a kind that nobody knows."""
 
     url: str
     kind: str
+
+    def __post_init__(self) -> None:
+        adapter_for(self.kind)
 
     def look(self) -> Counters | None:
         """The counters now; ``None`` where the page cannot be had."""
