@@ -44,7 +44,8 @@ class Session:
 
     ``pair`` is None for the reference session; ``position`` is 0 or 1 inside its pair and ``role``
     says which side of the comparison it is (an arm compared with itself has both roles);
-    ``pool`` names the prompts, shared by the two sessions of a pair.
+    ``pool`` names the prompts, shared by the two sessions of a pair. ``attempt`` counts from 0 how
+    often the pair was begun before: an interruption breaks a pair, which is then measured anew.
     """
 
     arm: str
@@ -53,6 +54,7 @@ class Session:
     position: int
     pool: int
     cells: tuple[Cell, ...]
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +150,21 @@ def prompts_of(contract: Contract, gate: int, session: Session, cell: Cell) -> P
     """The prompts of one block.
 
     Cold, warm and probe blocks read the primed pool of the pair; a warm block repeats the prompts
-    of the cold block at its level; a miss block gets prompts that nobody has ever seen.
+    of the cold block at its level; a miss block gets prompts that nobody has ever seen, not even an
+    earlier attempt at the same pair.
     """
     workload = contract.workloads[cell.workload]
     count = requests_in(workload, cell.level)
     if workload.kind == "miss":
-        return PromptRange(f"g{gate}/miss/{cell.label}/{session.pair}/{session.role}", 0, count)
+        again = f"/{session.attempt}" if session.attempt else ""
+        plan = contract.gate(gate).pairs
+        # Two arms have two stores and get the same prompts; one arm against itself would find in
+        # its store what its first session left there.
+        alone = plan is None or plan.compare[0] == plan.compare[1]
+        pool = (
+            f"g{gate}/miss/{cell.label}/{session.pair}/{session.role if alone else 'both'}{again}"
+        )
+        return PromptRange(pool, 0, count)
     if workload.kind == "probe":
         # The same probes in every session: each answer is compared with the recompute arm's.
         return PromptRange(f"g{gate}/probe/{cell.label}", 0, count)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvgate.campaign import Mode, PastRun, open_gate
-from kvgate.conduct.sessions import carry_over
+from kvgate.conduct.earlier import carry_over
 from kvgate.contract import load_contract
 from kvgate.errors import GateClosed
 from kvgate.evidence.bundle import load_bundle

@@ -135,7 +135,7 @@ def test_an_invalid_clause_is_an_error_before_the_test(run: Run, gates: Gates) -
     result = run("-m", "gate1")
     assert result.ret == 1
     result.assert_outcomes(errors=1, passed=6)
-    assert "G1.6 INVALID: not measured: memory at e" in result.stdout.str()
+    assert "G1.6 INVALID: memory at e was not measured" in result.stdout.str()
 
 
 def test_an_inconclusive_clause_is_a_failing_test(run: Run, gates: Gates) -> None:

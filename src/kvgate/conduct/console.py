@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kvgate.conduct.gate import Order, Outcome, check_order, run_gate
+from kvgate.conduct.resume import times
 from kvgate.conduct.workspace import Workspace, workspace
 from kvgate.contract import Contract, parse_contract, read_contract
 from kvgate.drive.playbooks import list_inventory
@@ -181,6 +182,12 @@ def _lines(gate: int, outcome: Outcome) -> Iterator[str]:
     for clause in verdict.clauses:
         if clause.verdict is not Verdict.PASS:
             yield f"      {clause.clause} {clause.verdict}: {clause.reason}"
+    if verdict.interruptions:
+        granted = outcome.judged.contract.gate(gate).interruptions
+        yield (
+            f"      interrupted {times(len(verdict.interruptions))}, {granted} granted: whole "
+            "pairs were kept, what was broken off is excluded and was measured anew"
+        )
     if outcome.published is None:
         yield f"      the report could not be written: {outcome.report_fault}"
         yield f"      the verdict stands; try again: kvgate report {outcome.bundle}"

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
-import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import kvgate
-from kvgate.adjudicate import Judged, adjudicate
-from kvgate.campaign import CampaignFacts, Opening, open_gate, utc_text
+from kvgate.adjudicate import TIMES, Judged, adjudicate, reopened_by_change
+from kvgate.campaign import CampaignFacts, Mode, Opening, open_gate, utc_text
 from kvgate.conduct.block import Bench
-from kvgate.conduct.sessions import Earlier, Sessions, carry_over
+from kvgate.conduct.earlier import Earlier, carry_over
+from kvgate.conduct.resume import (
+    CONTINUED_GATES,
+    Unfinished,
+    check_interruptions,
+    past_interruptions,
+    resume,
+    to_continue,
+    told,
+)
+from kvgate.conduct.sessions import Sessions, planned_sessions
+from kvgate.conduct.signals import Signals
 from kvgate.conduct.soak import measure_soak
 from kvgate.conduct.workspace import Workspace
+from kvgate.conduct.world import PUT_BACK, changed_host, world_of
 from kvgate.contract import Contract
 from kvgate.drive.arms import Arms, play_log
 from kvgate.drive.playbooks import Playbooks, PlayResult
-from kvgate.errors import Interrupted, KvgateError, UsageError
+from kvgate.errors import GateClosed, KvgateError, UsageError
 from kvgate.evidence.journal import Journal
+from kvgate.evidence.strict_json import read_object
 from kvgate.inventory import Inventory
 from kvgate.progress import Progress
 from kvgate.report.publish import Published, publish
@@ -76,31 +88,80 @@ def run_gate(order: Order, gate: int, selected: tuple[str, ...], progress: Progr
         engineering=order.engineering,
         serials=contract.appliance.serials,
         firmware=contract.appliance.firmware,
+        campaign=order.workspace.root.name,
+        waivers=order.workspace.waivers(contract),
     )
     facts = _campaign_facts(order, gate, opening, selected, now)
-    with Journal(order.workspace.bundle(gate, opening.run)) as journal:
+    left = _left(order, gate, opening, progress)
+    bundle = order.workspace.bundle(gate, opening.run) if left is None else left.bundle.root
+    with Journal(bundle) if left is None else Journal.open_existing(bundle) as journal:
         journal.ensure_space(FREE_BYTES_AT_START)
-        journal.write_bytes("contract.toml", order.contract_bytes)
-        journal.write_json("inventory.json", inventory.model_dump(mode="json"))
-        journal.write_json("campaign.json", facts)
-        earlier = Earlier(opening.run)
-        if opening.extends is not None:
-            earlier = carry_over(journal, Path(opening.extends.path))
+        if left is None:
+            earlier = _begin(order, opening, facts, journal)
+        else:
+            earlier, facts = _go_on(order, gate, opening, left, selected, journal, progress)
         _measure(order, gate, earlier, journal, progress)
+        journal.write_json(TIMES, {"ended_at": utc_text(datetime.now(UTC))})
         judged = adjudicate(journal.root)
         journal.write_bytes("verdict.json", judged.verdict_json)
-        before = opening.predecessor
+        before = facts.predecessor
         journal.seal(
             previous_manifest_sha256=None if before is None else before.manifest_sha256,
             kvgate_version=kvgate.__version__,
         )
     progress.doing("writing the report")
-    bundle = order.workspace.bundle(gate, opening.run)
     try:
         published = publish(bundle, order.workspace.reports, order.workspace.history())
     except Exception as error:  # noqa: BLE001 - a broken report must never cost the verdict
         return Outcome(judged, bundle, None, f"{type(error).__name__}: {error}")
     return Outcome(judged, bundle, published)
+
+
+def _left(order: Order, gate: int, opening: Opening, progress: Progress) -> Unfinished | None:
+    """The interrupted run to go on with; None where a new one begins.
+
+    Raises GateClosed where neither is granted.
+    """
+    if opening.mode is not Mode.COUNTED:
+        return None
+    past = past_interruptions(order.workspace, gate)
+    check_interruptions(order.contract, gate, past)
+    left = to_continue(gate, past, world_of(order.contract, order.inventory, order.faults))
+    if left is None and past.unfinished is not None:
+        progress.note(
+            f"{past.unfinished.name} was interrupted; G{gate} is measured anew as run {opening.run}"
+        )
+    return left
+
+
+def _begin(order: Order, opening: Opening, facts: CampaignFacts, journal: Journal) -> Earlier:
+    journal.write_bytes("contract.toml", order.contract_bytes)
+    journal.write_json("inventory.json", order.inventory.model_dump(mode="json"))
+    journal.write_json("campaign.json", facts)
+    if opening.extends is not None:
+        return carry_over(journal, Path(opening.extends.path))
+    return Earlier(opening.run)
+
+
+def _go_on(
+    order: Order,
+    gate: int,
+    opening: Opening,
+    left: Unfinished,
+    selected: tuple[str, ...],
+    journal: Journal,
+    progress: Progress,
+) -> tuple[Earlier, CampaignFacts]:
+    """After an interruption: what stands of the run, marked in its bundle."""
+    copied = left.bundle.plan is not None
+    earlier, facts = resume(journal, left, selected=selected, now=datetime.now(UTC))
+    if opening.extends is not None and not copied:
+        earlier = carry_over(journal, Path(opening.extends.path))
+    plan = order.contract.gate(gate).pairs
+    if plan is not None:
+        planned = planned_sessions(order.contract, gate, plan, extension=earlier.extension)
+        progress.note(told(earlier, left, facts, planned))
+    return earlier, facts
 
 
 def check_order(order: Order) -> None:
@@ -165,6 +226,10 @@ def _campaign_facts(
         faults=order.faults,
         time_scale=order.inventory.time_scale,
         extends=None if opening.extends is None else opening.extends.manifest_sha256,
+        began=opening.began,
+        earlier=opening.earlier,
+        waivers=opening.waivers,
+        relied_on=opening.relied_on,
     )
 
 
@@ -174,26 +239,32 @@ def _measure(
     terms = order.contract.gate(gate)
     run_dir = order.workspace.run_dir.resolve()
     run_dir.mkdir(parents=True, exist_ok=True)
-    plays: list[PlayResult] = []
+    # Plays before an interruption keep their numbers and their files.
+    numbers = itertools.count(sum(1 for _ in (journal.root / "ansible").glob("*.json")))
 
     def keep(play: PlayResult) -> None:
-        journal.write_json(f"ansible/{len(plays):03d}-{play.playbook}.json", play_log(play))
-        plays.append(play)
+        name = f"ansible/{next(numbers):03d}-{play.playbook}.json"
+        journal.write_json(name, play_log(play))
 
     playbooks = Playbooks(order.playbooks, Path(order.inventory.path).resolve())
-    arms = Arms(playbooks, order.contract, order.inventory, run_dir,
-                faults=order.faults, on_play=keep)  # fmt: skip
+    # A session needs at most its own start and one for priming.
+    arms = Arms(playbooks, order.contract, order.inventory, run_dir, faults=order.faults,
+                on_play=keep, starts_before=4 * len(earlier.sessions))  # fmt: skip
     bench = Bench(order.contract, order.inventory, gate, journal, run_dir / "work", progress)
-    with _stopping(arms, run_dir, progress), _signals(playbooks):
+    can_go_on = gate in CONTINUED_GATES
+    with _stopping(arms, playbooks, run_dir, progress, can_go_on=can_go_on):
         if terms.pairs is not None:
             sessions = Sessions(bench, arms, terms.pairs, earlier, lambda: adjudicate(journal.root))
             progress.gate(gate, terms.title.en, sessions.steps() + 2)
-            _facts(bench, arms, device=None)
-            sessions.measure()
+            _facts(bench, arms, device=None, went_on=bool(earlier.environment))
+            # What changed so that the contract reopens an earlier gate is sealed, not measured.
+            if not reopened_by_change(adjudicate(journal.root)):
+                sessions.measure()
         elif terms.soak is not None:
             progress.gate(gate, terms.title.en, 14)
             _facts(bench, arms, device=None)
-            measure_soak(bench, arms, terms.soak)
+            if not reopened_by_change(adjudicate(journal.root)):
+                measure_soak(bench, arms, terms.soak)
         else:
             progress.gate(gate, terms.title.en, 3)
             environment: dict[str, Any] = {}
@@ -211,47 +282,59 @@ def _measure(
             )
 
 
-def _facts(bench: Bench, arms: Arms, device: Mapping[str, Any] | None) -> None:
-    """The raw facts of every host; what the appliance says of itself goes to its hosts."""
+def _facts(
+    bench: Bench, arms: Arms, device: Mapping[str, Any] | None, *, went_on: bool = False
+) -> None:
+    """The raw facts of every host; what the appliance says of itself goes to its hosts.
+
+    A run that goes on keeps its first facts and puts the new ones beside them. Raises GateClosed
+    where a host is not what it was.
+    """
     bench.progress.doing("collecting facts from every host")
+    root = bench.journal.root
+    appliances = bench.inventory.group("appliances")
+    again = sum(1 for _ in (root / "facts").glob("resumed-*")) + 1
     for host, said in arms.host_facts().items():
         record: dict[str, Any] = {"host": said}
-        if device is not None and host in bench.inventory.group("appliances"):
+        if device is not None and host in appliances:
             record["device"] = device
-        bench.journal.write_json(f"facts/{host}.json", record)
+        before = read_object(root, f"facts/{host}.json") if went_on else None
+        if before is None:
+            bench.journal.write_json(f"facts/{host}.json", record)
+            continue
+        bench.journal.write_json(f"facts/resumed-{again}/{host}.json", record)
+        changed = changed_host(host, before, record, appliances)
+        if changed:
+            raise GateClosed(
+                f"{root.name} was interrupted and cannot go on: {changed}",
+                where=str(root),
+                remedy=PUT_BACK,
+            )
     bench.progress.step()
 
 
 @contextmanager
-def _stopping(arms: Arms, run_dir: Path, progress: Progress) -> Iterator[None]:
-    """Whatever happens, the engines and stores that we started are stopped."""
-    try:
-        yield
-    finally:
-        progress.doing("stopping engines and stores")
+def _stopping(
+    arms: Arms, playbooks: Playbooks, run_dir: Path, progress: Progress, *, can_go_on: bool
+) -> Iterator[None]:
+    """Whatever happens, the engines and stores that we started are stopped.
+
+    Where the run can go on later, a store that outlives us keeps what it was primed with.
+    """
+    remedy = "the evidence so far is kept; " + (
+        "the same command goes on at the next session" if can_go_on else "run the gate again"
+    )
+    with Signals(playbooks.stop, progress.note, remedy=remedy) as signals:
+        broken = True
         try:
-            arms.stop(stores=True)
-        except KvgateError as fault:
-            progress.note(f"could not stop everything: {fault} (process ids are in {run_dir})")
-        shutil.rmtree(run_dir / "work", ignore_errors=True)
-
-
-@contextmanager
-def _signals(playbooks: Playbooks) -> Iterator[None]:
-    """Ctrl-C and SIGTERM become Interrupted at a safe place; a running play is cancelled first."""
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        playbooks.stop()
-        raise Interrupted(
-            f"stopped by {signal.Signals(number).name}",
-            remedy="the evidence so far is kept, marked partial; run the gate again",
-        )
-
-    caught = (signal.SIGINT, signal.SIGTERM)
-    previous = [(number, signal.signal(number, stop)) for number in caught]
-    try:
-        yield
-    finally:
-        for number, handler in previous:
-            signal.signal(number, handler)
-        playbooks.allow()
+            yield
+            broken = False
+        finally:
+            signals.stopping()
+            playbooks.allow()
+            progress.doing("stopping engines and stores")
+            try:
+                arms.stop(stores=not (broken and can_go_on))
+            except KvgateError as fault:
+                progress.note(f"could not stop everything: {fault} (process ids are in {run_dir})")
+            shutil.rmtree(run_dir / "work", ignore_errors=True)

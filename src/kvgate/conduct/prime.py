@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from kvgate.analyse.counters import value
@@ -39,8 +40,32 @@ def pools_of(
                 yield cell, prompts
 
 
-def prime(bench: Bench, arms: Arms, arm: str, pools: tuple[tuple[Cell, PromptRange], ...]) -> int:
-    """Send every prompt of ``pools`` once through ``arm``; returns the tokens primed.
+@dataclass(frozen=True, slots=True)
+class Primed:
+    """What a store acknowledged when it was primed: tokens sent, and what it said of itself then.
+
+    ``started_ms`` is the start of its process, ``stored`` what it held (tokens or bytes, as it
+    counts); None where it does not say.
+    """
+
+    tokens: int
+    started_ms: int | None = None
+    stored: float | None = None
+
+    @classmethod
+    def noted(cls, plain: Mapping[str, object] | None) -> Primed | None:
+        """From ``plan.json``; None where nothing usable was noted."""
+        tokens = value(plain, "tokens")
+        if tokens is None:
+            return None
+        started = value(plain, "started_ms")
+        return cls(int(tokens), None if started is None else int(started), value(plain, "stored"))
+
+
+def prime(
+    bench: Bench, arms: Arms, arm: str, pools: tuple[tuple[Cell, PromptRange], ...]
+) -> Primed:
+    """Send every prompt of ``pools`` once through ``arm``; returns what the store acknowledged.
 
     Raises CannotMeasure when a request fails or the store does not acknowledge in time.
     """
@@ -52,9 +77,45 @@ def prime(bench: Bench, arms: Arms, arm: str, pools: tuple[tuple[Cell, PromptRan
         send(bench, workload, prompts, PRIME_CONCURRENCY, f"priming {cell.label} in {arm}")
         tokens += prompts.count * workload.prompt_tokens
         bench.progress.step()
-    if running.store is not None:
-        _wait_for_store(bench, running.store, tokens)
-    return tokens
+    if running.store is None:
+        return Primed(tokens)
+    return _wait_for_store(bench, running.store, tokens)
+
+
+def still_holds(bench: Bench, store: str, primed: Primed) -> bool:
+    """Whether a store still vouches for what it was primed with, asked once.
+
+    The very process that acknowledged it must say so again and must hold no less than then. One
+    that does not answer, was restarted or does not say when it started is primed again: a missing
+    chunk would be held against the appliance.
+    """
+    counters = _said_by(bench, store)
+    if counters is None or primed.started_ms is None or primed.stored is None:
+        return False
+    now = _of_store(counters, primed.tokens)
+    return (
+        acknowledged(counters, primed.tokens, bench.contract.model.kv_bytes_per_token) is True
+        and now.started_ms == primed.started_ms
+        and now.stored is not None
+        and now.stored >= primed.stored
+    )
+
+
+def _said_by(bench: Bench, store: str) -> Mapping[str, float | None] | None:
+    look = scrape(f"{bench.inventory.store_url(store)}/metrics", 2.0)
+    if look.samples is None:
+        return None
+    return adapter_for(bench.inventory.store_metrics).read(look.samples).to_json()
+
+
+def _of_store(counters: Mapping[str, float | None], tokens: int) -> Primed:
+    started = value(counters, "process_start_time_ms")
+    stored = value(counters, "stored_tokens")
+    return Primed(
+        tokens,
+        None if started is None else int(started),
+        value(counters, "used_bytes") if stored is None else stored,
+    )
 
 
 def send(bench: Bench, workload: Workload, prompts: PromptRange, level: int, what: str) -> None:
@@ -106,24 +167,21 @@ def acknowledged(
     return stored >= 0.9 * tokens and not pending
 
 
-def _wait_for_store(bench: Bench, store: str, tokens: int) -> None:
+def _wait_for_store(bench: Bench, store: str, tokens: int) -> Primed:
     inventory = bench.inventory
-    url = f"{inventory.store_url(store)}/metrics"
-    adapter = adapter_for(inventory.store_metrics)
     deadline = time.monotonic() + inventory.waits_s
     bench.progress.doing(f"waiting until the store {store} has acknowledged {tokens:,} tokens")
     last: bool | None = None
     while time.monotonic() < deadline:
-        look = scrape(url, 2.0)
-        if look.samples is not None:
-            counters = adapter.read(look.samples).to_json()
+        counters = _said_by(bench, store)
+        if counters is not None:
             last = acknowledged(counters, tokens, bench.contract.model.kv_bytes_per_token)
             if last:
-                return
+                return _of_store(counters, tokens)
         time.sleep(POLL_S)
     said = "never says what it holds" if last is None else "does not hold what was primed"
     raise CannotMeasure(
         f"the store {store} {said} after {inventory.waits_s:g} s",
-        where=url,
+        where=f"{inventory.store_url(store)}/metrics",
         remedy="check its capacity, its connector and its metrics; kvgate_waits_s sets the limit",
     )

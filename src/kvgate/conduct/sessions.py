@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
-from kvgate.adjudicate import Judged
+from kvgate.adjudicate import Judged, reopened_by_change
 from kvgate.conduct.block import Bench, Place, measure_block
-from kvgate.conduct.prime import pools_of, prime, send
-from kvgate.contract import CompareClause, PairPlan
+from kvgate.conduct.earlier import ENDED, RUNNING, Earlier, block_digests
+from kvgate.conduct.prime import Primed, pools_of, prime, send, still_holds
+from kvgate.conduct.world import PUT_BACK, boot_id, changed_engine
+from kvgate.contract import CompareClause, Contract, PairPlan
 from kvgate.criterion import Effect
 from kvgate.decide.judge import all_pairs
-from kvgate.drive.arms import Arms
-from kvgate.evidence.bundle import load_bundle
-from kvgate.evidence.journal import Journal
+from kvgate.drive.arms import Arms, RunningArm
+from kvgate.errors import GateClosed
 from kvgate.plan import (
     Cell,
     PromptRange,
@@ -31,45 +30,10 @@ from kvgate.plan import (
 from kvgate.verdict import Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """Where this run goes on: after nothing, or after the pairs of an inconclusive run.
-
-    ``order_run`` seeds the order of arms, so that a couple begun earlier is completed.
-    """
-
-    order_run: int
-    next_block: int = 0
-    next_pair: int = 0
-    sessions: tuple[dict[str, Any], ...] = ()
-
-
-def carry_over(journal: Journal, bundle: Path) -> Earlier:
-    """Copy the measured blocks of an inconclusive run into this bundle, under their own numbers.
-
-    Raises CannotMeasure where its evidence cannot be read.
-    """
-    source = load_bundle(bundle)
-    plan: Mapping[str, Any] = source.plan or {}
-    pairs = [-1]
-    numbers = [-1]
-    for block in source.blocks:
-        if block.block is None:
-            continue
-        folder = journal.block_dir(block.n)
-        for path in (block.requests_path, block.engine_path, block.host_path):
-            if path is not None:
-                shutil.copyfile(path, folder / path.name)
-        journal.finish_block(block.n, block.block)
-        numbers.append(block.n)
-        if block.block["pair"] is not None:
-            pairs.append(int(block.block["pair"]))
-    return Earlier(
-        order_run=int(plan.get("order_run", 1)),
-        next_block=max(numbers) + 1,
-        next_pair=max(pairs) + 1,
-        sessions=tuple(dict(s) for s in plan.get("sessions") or ()),
-    )
+def planned_sessions(contract: Contract, gate: int, plan: PairPlan, *, extension: bool) -> int:
+    """Sessions of a whole run that measures every planned pair once."""
+    pairs = plan.max_pairs if extension else plan.planned_pairs
+    return (reference_session(contract, gate) is not None) + 2 * pairs
 
 
 class Sessions:
@@ -86,24 +50,33 @@ class Sessions:
         self._bench = bench
         self._arms = arms
         self._plan = plan
+        self._earlier = earlier
         self._run = earlier.order_run
         self._judge_now = judge_now
         self._numbers = itertools.count(earlier.next_block)
         self._first_pair = earlier.next_pair
         # An extension may go on to the contract's limit; a first run stops where it was planned.
-        self._target = plan.max_pairs if earlier.next_pair else plan.planned_pairs
-        self._primed: dict[str, int] = {}
-        self._sessions: list[dict[str, Any]] = list(earlier.sessions)
-        self._environment: dict[str, dict[str, Any]] = {}
+        self._target = plan.max_pairs if earlier.extension else plan.planned_pairs
+        self._primed: dict[str, Primed] = {}
+        self._sessions: list[dict[str, Any]] = [dict(s) for s in earlier.sessions]
+        self._environment: dict[str, dict[str, Any]] = {
+            arm: dict(info) for arm, info in earlier.environment.items()
+        }
 
     def steps(self) -> int:
-        """About how many blocks and priming steps there will be."""
-        reference = reference_session(self._bench.contract, self._bench.gate)
+        """About how many blocks and priming steps there still will be."""
+        reference = self._reference()
         blocks = 0 if reference is None else len(reference.cells)
         one = len(pair_order(self._bench.contract, self._bench.gate, self._plan, 0, self._run)
                   .sessions[0].cells)  # fmt: skip
         primed = sum(len(pools) for pools in self._to_prime().values())
-        return blocks + 2 * one * self._plan.min_pairs + primed
+        return blocks + 2 * one * max(1, self._plan.min_pairs - self._first_pair) + primed
+
+    def _reference(self) -> Session | None:
+        """The reference session where there is one and it was not measured yet."""
+        if self._earlier.reference_done:
+            return None
+        return reference_session(self._bench.contract, self._bench.gate)
 
     def _to_prime(self) -> dict[str, tuple[tuple[Cell, PromptRange], ...]]:
         """What each arm with a store has to be primed with; the reference session restores too."""
@@ -118,19 +91,39 @@ class Sessions:
         }
 
     def measure(self) -> None:
-        """Prime, measure the reference session, then pairs."""
+        """Prime, measure the reference session, then pairs.
+
+        Where a run goes on, the judge is asked first: the pairs that stand may be enough already,
+        and the looks that were taken at them stay taken.
+        """
+        first = self._first_pair
+        if first >= self._plan.min_pairs and self._enough(self._judge_now(), first):
+            return
         for arm, pools in self._to_prime().items():
             store = self._bench.contract.arms[arm].store
-            self._primed[store] = prime(self._bench, self._arms, arm, pools)
-        reference = reference_session(self._bench.contract, self._bench.gate)
-        if reference is not None and not self._first_pair:
+            before = self._primed_before(store)
+            if before is not None:
+                self._bench.progress.step(len(pools))
+            self._primed[store] = before or prime(self._bench, self._arms, arm, pools)
+        reference = self._reference()
+        if reference is not None:
             self._session(reference, "reference")
-        for pair in range(self._first_pair, self._target + self._plan.spare_pairs):
+        for pair in range(first, self._target + self._plan.spare_pairs):
             order = pair_order(self._bench.contract, self._bench.gate, self._plan, pair, self._run)
             for session in order.sessions:
                 self._session(session, f"pair {pair + 1}")
             if pair + 1 >= self._plan.min_pairs and self._enough(self._judge_now(), pair + 1):
                 return
+
+    def _primed_before(self, store: str) -> Primed | None:
+        """What the store was primed with before an interruption, where it vouches for it still."""
+        noted = Primed.noted(self._earlier.primed.get(store))
+        if noted is None or not still_holds(self._bench, store, noted):
+            return None
+        self._bench.progress.note(
+            f"the store {store} still holds the {noted.tokens:,} tokens that it was primed with"
+        )
+        return noted
 
     def _warm_up(self, number: int, arm: str, title: str) -> None:
         """Requests that nobody measures, so that the first block does not pay for a cold start."""
@@ -146,13 +139,27 @@ class Sessions:
     def _session(self, session: Session, title: str) -> None:
         """One arm brought up, all its cells measured; a dead engine ends the session early."""
         bench, number = self._bench, len(self._sessions)
+        session = replace(session, attempt=self._earlier.attempt(session.pair))
         bench.progress.doing(f"{title}: starting the {session.arm} arm")
         arm = self._arms.start(session.arm)
+        self._same_engine(session.arm, arm.info)
         self._environment[session.arm] = dict(arm.info)
-        self._sessions.append({**asdict(session), "number": number, "cold": dict(arm.cold)})
+        noted: dict[str, Any] = {
+            **asdict(session), "number": number, "cold": dict(arm.cold),
+            "state": RUNNING, "boot_id": boot_id(), "blocks": {},
+        }  # fmt: skip
+        self._sessions.append(noted)
         self._write_plan()
         self._warm_up(number, session.arm, title)
-        primed = self._primed.get(arm.store or "", 0)
+        self._cells(session, arm, noted, title)
+        # Only from here on the session counts: what an interruption leaves before is broken.
+        noted["state"] = ENDED
+        self._write_plan()
+
+    def _cells(self, session: Session, arm: RunningArm, noted: dict[str, Any], title: str) -> None:
+        bench = self._bench
+        primed = self._primed.get(arm.store or "")
+        tokens = 0 if primed is None else primed.tokens
         last_kind = ""
         for cell in session.cells:
             kind = bench.contract.workloads[cell.workload].kind
@@ -160,7 +167,9 @@ class Sessions:
             if kind != "warm" and last_kind:
                 self._arms.reset_engine_cache()
             n = next(self._numbers)
-            block = measure_block(bench, arm, Place(n, number, session, primed), cell)
+            block = measure_block(bench, arm, Place(n, noted["number"], session, tokens), cell)
+            noted["blocks"][str(n)] = block_digests(bench.journal.root, n)
+            self._write_plan()
             bench.progress.step()
             last_kind = kind
             after = (block["observation"]["targets"].get("engine") or {}).get("after")
@@ -171,8 +180,21 @@ class Sessions:
                 )
                 return
 
+    def _same_engine(self, arm: str, info: Mapping[str, Any]) -> None:
+        """Raises GateClosed where a run goes on and the arm is no longer what it was."""
+        before = self._earlier.environment.get(arm)
+        changed = "" if before is None else changed_engine(arm, before, info)
+        if changed:
+            raise GateClosed(
+                f"{self._bench.journal.root.name} was interrupted and cannot go on: {changed}",
+                where=str(self._bench.journal.root),
+                remedy=PUT_BACK,
+            )
+
     def _enough(self, judged: Judged, pairs: int) -> bool:
         """Whether another pair could still change something the contract lets it change."""
+        if reopened_by_change(judged):
+            return True
         compared = [
             c
             for clause, c in zip(
@@ -212,7 +234,9 @@ class Sessions:
                     "max": self._plan.max_pairs,
                     "spare": self._plan.spare_pairs,
                 },
-                "primed_tokens": dict(self._primed),
+                "carried_blocks": self._earlier.carried_blocks,
+                "primed_tokens": {store: one.tokens for store, one in self._primed.items()},
+                "primed": {store: asdict(one) for store, one in self._primed.items()},
                 "sessions": self._sessions,
                 "environment": self._environment,
             },

@@ -43,14 +43,17 @@ class Arms:
         *,
         faults: Sequence[str],
         on_play: Callable[[PlayResult], None],
+        starts_before: int = 0,
     ) -> None:
+        """``starts_before``: starts in the part of the run before an interruption, so that a
+        simulated engine does not draw its noise again."""
         self._playbooks = playbooks
         self._contract = contract
         self._inventory = inventory
         self._run_dir = run_dir
         self._faults = tuple(faults)
         self._on_play = on_play
-        self._started = 0
+        self._started = starts_before
 
     def start(self, arm: str, *, priming: bool = False) -> RunningArm:
         """One play: stop what ran, start the arm, make it cold, tell what is running.

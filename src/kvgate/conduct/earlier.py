@@ -1,0 +1,198 @@
+"""Where a run goes on: after nothing, an inconclusive run, or an interruption of its own.
+
+One mechanism for both: ``plan.json`` lists every session with its state and the digests of its
+blocks; what stands is read from there, never from a result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from kvgate.analyse.results import INTERRUPTED
+from kvgate.errors import CannotMeasure
+from kvgate.evidence import layout
+from kvgate.evidence.bundle import Bundle, load_bundle
+from kvgate.evidence.journal import Journal
+
+RUNNING: Final = "running"
+ENDED: Final = "ended"
+
+Entry = Mapping[str, Any]
+"""One session as ``plan.json`` lists it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What a run keeps of what was measured before.
+
+    ``order_run`` seeds the order of arms, so that a couple begun earlier is completed; ``sessions``
+    lists every session so far, ``next_pair`` counts the whole pairs, ``primed`` and ``environment``
+    are those of ``plan.json``. ``extension``: the run goes on to the contract's ``max_pairs``;
+    its first ``carried_blocks`` blocks were copied from the run that it goes on from.
+    """
+
+    order_run: int
+    next_block: int = 0
+    next_pair: int = 0
+    reference_done: bool = False
+    extension: bool = False
+    carried_blocks: int = 0
+    sessions: tuple[dict[str, Any], ...] = ()
+    primed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    environment: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def standing(self) -> int:
+        """Sessions that count: measured to their end, in a whole pair."""
+        return sum(session.get("state", ENDED) == ENDED for session in self.sessions)
+
+    def attempt(self, pair: int | None) -> int:
+        """How often the sessions of ``pair`` were begun and broken off; None: the reference."""
+        broken = [
+            int(session.get("attempt", 0)) + 1
+            for session in self.sessions
+            if session["pair"] == pair and session.get("state") == INTERRUPTED
+        ]
+        return max(broken, default=0)
+
+
+def broken_sessions(sessions: Sequence[Entry]) -> tuple[int, ...]:
+    """Numbers of the sessions that an interruption spoilt and that are not marked so yet.
+
+    A session counts when it ran to its end and so did its partner: two sessions are a pair only
+    next to each other, so the whole half of a broken pair is measured anew. Nothing else is looked
+    at, least of all what was measured.
+    """
+    alive = [s for s in sessions if s.get("state", RUNNING) != INTERRUPTED]
+    broken = []
+    for session in alive:
+        partners = [s for s in alive if s["pair"] == session["pair"]]
+        needed = 1 if session["pair"] is None else 2
+        whole = len(partners) == needed and all(s.get("state") == ENDED for s in partners)
+        if not whole:
+            broken.append(int(session["number"]))
+    return tuple(broken)
+
+
+def after_interruption(plan: Entry, finished_blocks: Iterable[int], *, extension: bool) -> Earlier:
+    """What stands of an interrupted run, from its ``plan.json``; spoilt sessions come out marked.
+
+    Raises CannotMeasure where the list of sessions is not one that a run could have left.
+    """
+    try:
+        listed = [dict(s) for s in plan.get("sessions") or ()]
+        broken = broken_sessions(listed)
+        for session in listed:
+            if session["number"] in broken:
+                session["state"] = INTERRUPTED
+        standing = [s for s in listed if s["state"] == ENDED]
+        pairs = {int(s["pair"]) for s in standing if s["pair"] is not None}
+    except (KeyError, TypeError, ValueError) as error:
+        raise CannotMeasure(
+            f"plan.json is not usable: {type(error).__name__} {error}",
+            where=layout.PLAN,
+            remedy="restore it from a copy, or start a new campaign",
+        ) from error
+    if pairs != set(range(len(pairs))):
+        raise CannotMeasure(
+            f"plan.json lists the pairs {sorted(pairs)}, which no run measures in that order",
+            where=layout.PLAN,
+            remedy="restore it from a copy, or start a new campaign",
+        )
+    return Earlier(
+        order_run=int(plan.get("order_run", 1)),
+        next_block=max(finished_blocks, default=-1) + 1,
+        next_pair=len(pairs),
+        reference_done=any(s["pair"] is None for s in standing),
+        extension=extension,
+        carried_blocks=int(plan.get("carried_blocks") or 0),
+        sessions=tuple(listed),
+        primed=plan.get("primed") or {},
+        environment=plan.get("environment") or {},
+    )
+
+
+def carry_over(journal: Journal, bundle: Path) -> Earlier:
+    """Copy the measured blocks of an inconclusive run into this bundle, under their own numbers.
+
+    May be called again where it was cut short; ``plan.json`` is written last and says that all is
+    there. Raises CannotMeasure where the evidence cannot be read or a copy differs.
+    """
+    source = load_bundle(bundle)
+    plan: Mapping[str, Any] = source.plan or {}
+    there = set(journal.finished_blocks())
+    numbers, pairs = [-1], [-1]
+    interrupted = {
+        s.get("number") for s in plan.get("sessions") or () if s.get("state") == INTERRUPTED
+    }
+    for block in source.blocks:
+        if block.block is None:
+            continue
+        if block.n not in there:
+            folder = journal.block_dir(block.n)
+            for path in (block.requests_path, block.engine_path, block.host_path):
+                if path is not None:
+                    shutil.copyfile(path, folder / path.name)
+            journal.finish_block(block.n, block.block)
+        copied = block_digests(journal.root, block.n)
+        if copied != block_digests(bundle, block.n):
+            raise CannotMeasure(
+                f"the copy of block {block.n} differs from the one in {bundle.name}",
+                where=str(journal.root),
+                remedy="remove this unfinished folder and run the gate again",
+            )
+        numbers.append(block.n)
+        if block.block["pair"] is not None and block.block.get("session") not in interrupted:
+            pairs.append(int(block.block["pair"]))
+    earlier = Earlier(
+        order_run=int(plan.get("order_run", 1)),
+        next_block=max(numbers) + 1,
+        next_pair=max(pairs) + 1,
+        reference_done=True,
+        extension=True,
+        carried_blocks=max(numbers) + 1,
+        # Whatever a sealed run lists without a mark was measured to its end.
+        sessions=tuple(
+            {**s, "state": s.get("state", ENDED)} for s in plan.get("sessions") or ()
+        ),
+    )  # fmt: skip
+    journal.write_json(
+        layout.PLAN,
+        {**plan, "sessions": list(earlier.sessions), "primed": {}, "environment": {},
+         "carried_blocks": earlier.next_block},
+    )  # fmt: skip
+    return earlier
+
+
+def block_digests(root: Path, n: int) -> dict[str, str]:
+    """SHA-256 of every file of a measured block, by name."""
+    folder = root / layout.BLOCKS / str(n)
+    return {
+        path.name: _sha256(path)
+        for path in sorted(folder.iterdir())
+        if path.is_file() and not path.name.startswith(layout.TEMPORARY_PREFIX)
+    }
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def changed_block(bundle: Bundle) -> int | None:
+    """The first block whose files are not the bytes that ``plan.json`` noted; None where all are.
+
+    A block without a note was cut off before it could be noted: its session did not end.
+    """
+    for session in (bundle.plan or {}).get("sessions") or ():
+        for number, noted in sorted((session.get("blocks") or {}).items(), key=lambda b: int(b[0])):
+            n = int(number)
+            found = next((b for b in bundle.blocks if b.n == n), None)
+            if found is None or found.block is None or block_digests(bundle.root, n) != noted:
+                return n
+    return None

@@ -1,0 +1,61 @@
+"""What Ctrl-C and SIGTERM do while a gate runs: stop once and leave nothing running."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Self
+
+from kvgate.errors import Interrupted
+
+CAUGHT = (signal.SIGINT, signal.SIGTERM)
+
+
+class Signals:
+    """The first signal raises Interrupted where the run stands. While everything is being stopped,
+    the next one is answered with a line and the one after that gives the stopping up.
+
+    ``cancel`` ends the play that runs; ``tell`` says a line to the person.
+    """
+
+    def __init__(
+        self, cancel: Callable[[], None], tell: Callable[[str], None], *, remedy: str
+    ) -> None:
+        self._cancel = cancel
+        self._tell = tell
+        self._remedy = remedy
+        self._stopping = False
+        self._impatient = 0
+        self._raised = False
+        self._previous: list[tuple[int, Any]] = []
+
+    def __enter__(self) -> Self:
+        self._previous = [(number, signal.signal(number, self._caught)) for number in CAUGHT]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous:
+            signal.signal(number, handler)
+
+    def stopping(self) -> None:
+        """From here on engines and stores are being stopped."""
+        self._stopping = True
+
+    def _caught(self, number: int, _frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if not self._stopping:
+            if not self._raised:
+                self._raised = True
+                self._cancel()
+                raise Interrupted(f"stopped by {name}", remedy=self._remedy)
+            return  # on the way out already
+        self._impatient += 1
+        if self._impatient == 1:
+            # A line that is being printed just now must not cost the stopping.
+            with contextlib.suppress(RuntimeError):
+                self._tell("stopping what was started; once more leaves it running")
+            return
+        self._cancel()
+        raise Interrupted(f"stopped by {name} while engines and stores were being stopped")
