@@ -65,6 +65,7 @@ bench-load: setup
 
 bench-decision: setup
 	@$(BIN)/python benchmarks/decision/bench.py
+	@$(BIN)/python benchmarks/decision/tails.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -79,11 +79,14 @@ def test_no_pairs_and_too_few_pairs_decide_nothing() -> None:
     assert walk([0.5]).outcome == "open"
 
 
-def test_values_without_spread_decide_nothing_unless_a_floor_stands_in() -> None:
+def test_values_without_spread_decide_nothing_whatever_the_floor() -> None:
     same = [0.5] * 12
     assert (walk(same).outcome, walk(same).reason) == ("open", "zero_spread")
     floored = LookPlan(4, 12, 0.05, 0.05, sd_floor=0.04)
-    assert walk(same, plan=floored).outcome == "pass"
+    assert (walk(same, plan=floored).outcome, walk(same, plan=floored).reason) == (
+        "open",
+        "zero_spread",
+    )
     interval = repeated_interval(
         same, min_pairs=4, max_pairs=12, alpha_lower=0.05, alpha_upper=0.05
     )

@@ -13,20 +13,19 @@ import pytest
 
 from kvgate.analyse.pairs import log_ratios
 from kvgate.commands import spread
-from kvgate.contract import CompareClause, PairPlan, load_contract
+from kvgate.contract import CellPlan, CompareClause, PairPlan, load_contract
 from kvgate.decide.compare import look_plan
 from kvgate.errors import CannotMeasure, UsageError
 from kvgate.planning import (
-    Durations,
     benefit_of,
     comparing,
-    cost,
     grid,
     implied,
     noise_floors,
     plan_floor,
     plan_gate,
 )
+from kvgate.planning_cost import Durations, cost
 
 from .conftest import CONTRACT, Run
 
@@ -96,13 +95,31 @@ def test_an_impossible_effect_is_wrong_usage() -> None:
 
 
 def test_hours_follow_from_sessions_priming_and_requests() -> None:
-    """Counted by hand: cells 8 + 16 + 32 and probe 4, six requests a level, in both arms' sessions;
-    336 + 24 primed prompts an arm; a reference session with the probe twice."""
+    """Counted by hand: cells 8 + 16 + 32 and probe 4, six requests a level of a second each, and a
+    miss with six computed prompts, in both arms' sessions; 336 + 24 primed prompts an arm; a
+    reference session that computes the probe twice."""
     found = cost(TERMS, 3, COSTS)
-    assert found.pair_h == pytest.approx(2 * (780 + 360) / 3600)
-    assert found.blockwise_pair_h == pytest.approx(2 * (4 * 780 + 360) / 3600)
+    block_s = 360 + 6 * 16
+    assert found.pair_h == pytest.approx(2 * (780 + block_s) / 3600)
+    assert found.blockwise_pair_h == pytest.approx(2 * (5 * 780 + block_s) / 3600)
     primed = PAIRS.pools * 336 + 24
-    assert found.fixed_h == pytest.approx((2 * (780 + 16 * primed) + 780 + 48) / 3600)
+    reference_s = 780 + 48 * 16
+    assert found.fixed_h == pytest.approx((2 * (780 + 16 * primed) + reference_s) / 3600)
+    assert found.fresh_fixed_h == pytest.approx(reference_s / 3600)
+    fresh_s = 2 * (5 * 780 + block_s + 360 * 16)
+    assert found.fresh_pair_h == pytest.approx(fresh_s / 3600)
+
+
+def test_a_480b_campaign_of_12_pairs_costs_what_the_design_says() -> None:
+    """Three levels, one pool: sessions about 11 h, every block restarted and primed about 52 h."""
+    cells = (CellPlan(workload="cold_restore", levels=(8, 16, 32)),)
+    changed = {"cells": cells, "pools": 1, "reference_arm": None, "reference_cells": ()}
+    gate3 = TERMS.gate(3).model_copy(update={"pairs": PAIRS.model_copy(update=changed)})
+    terms = TERMS.model_copy(update={"gate3": gate3})
+    found = cost(terms, 3, Durations(13 * 60, 16.0, 1.15))
+    assert found.hours(12) == pytest.approx(11, abs=1)
+    assert found.fresh_hours(12) == pytest.approx(53, abs=2)
+    assert found.hours(12) < found.blockwise_hours(12) < found.fresh_hours(12)
 
 
 def test_a_noise_floor_with_too_few_pairs_is_seen_before_it_is_run() -> None:
@@ -155,6 +172,8 @@ def test_a_contract_without_comparing_clauses_has_nothing_to_plan(
     text = CONTRACT.read_text()
     head, _, tail = text.partition('[[gate3.clause]]\nid = "G3.1"')
     rest = tail[tail.index('[[gate3.clause]]\nid = "G3.5"') :]
+    before, _, after = rest.partition('[[gate3.clause]]\nid = "G3.8"')
+    rest = before + after[after.index("# ----") :]
     path = tmp_path / "limits.toml"
     path.write_text(head + rest)
     ended = kvgate("plan", "--contract", path)
@@ -192,7 +211,7 @@ def _measured(monkeypatch: pytest.MonkeyPatch, ratios: Sequence[float]) -> None:
     monkeypatch.setattr(
         spread,
         "log_ratios",
-        lambda p, _, m, s: log_ratios(p, {}, m, s) if (m, s) == ("ttft", "p50") else (),
+        lambda p, m, s: log_ratios(p, m, s) if (m, s) == ("ttft", "p50") else (),
     )
 
 

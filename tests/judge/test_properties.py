@@ -296,13 +296,16 @@ def test_a_bundle_with_every_block_twice_never_passes() -> None:
     assert judged(duplicated(history(), everywhere)).verdict is Verdict.INVALID
 
 
-def test_pooled_samples_that_are_missing_never_pass() -> None:
+@pytest.mark.parametrize("value", [None, math.nan, 0.0, math.inf])
+def test_a_tail_that_one_block_does_not_know_never_passes(value: float | None) -> None:
     analysis = history()
-    nothing: dict[int, dict[str, Any]] = {}
-    blank: dict[int, dict[str, Any]] = {n: {} for n in analysis.samples}
-    for samples in (nothing, blank):
-        found = judged_clause(replace(analysis, samples=samples), "G3.3")
-        assert found.verdict is Verdict.INVALID
+    n = next(b.n for b in analysis.blocks if b.pair == 1 and b.kind == "cold_restore")
+    blocks = tuple(
+        replace(b, statistics=replace(b.statistics, ttft_p99_s=value)) if b.n == n else b
+        for b in analysis.blocks
+    )
+    found = judged_clause(replace(analysis, blocks=blocks), "G3.3")
+    assert found.verdict is Verdict.INVALID
 
 
 def test_a_gate_without_any_evidence_is_invalid_in_every_clause() -> None:

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kvgate.analyse.block import BlockStatistics, block_statistics, durations_s, impossible
+from kvgate.analyse.block import (
+    BlockStatistics,
+    block_statistics,
+    durations_s,
+    impossible,
+    pooled_itl_s,
+)
 from kvgate.analyse.counters import ENGINE, STORE_PREFIX, grown, value
 from kvgate.analyse.facts import observe_host
 from kvgate.analyse.foreign import known_only, lacks_of
@@ -153,12 +159,13 @@ def in_campaign_time(statistics: BlockStatistics, time_scale: float) -> BlockSta
 
 
 def _samples(requests: pd.DataFrame, time_scale: float) -> Mapping[str, Any]:
-    """TTFT and token gaps of the good requests, campaign seconds, for pooled quantiles."""
+    """TTFT and token gaps of the good requests, campaign seconds, to be shown as distributions."""
     claimed = requests[requests["outcome"] == Outcome.OK.value]
     good = claimed[~impossible(claimed)]
-    gaps = [np.diff(np.asarray(stamps, dtype=np.float64)) for stamps in good["token_ns"]]
-    itl = np.concatenate(gaps) * 1e-9 if gaps else np.empty(0)
-    return {"ttft_s": durations_s(good, TTFT) * time_scale, "itl_s": itl * time_scale}
+    return {
+        "ttft_s": durations_s(good, TTFT) * time_scale,
+        "itl_s": pooled_itl_s(good) * time_scale,
+    }
 
 
 def _answers(raw: RawBlock) -> Iterator[Answer]:

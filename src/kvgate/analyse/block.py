@@ -177,6 +177,11 @@ def _mean_in_flight(requests: pd.DataFrame, window: tuple[int, int] | None) -> f
     return float(np.maximum(until - since, 0).sum() / (stop - start))
 
 
+def pooled_itl_s(good: pd.DataFrame) -> Floats:
+    """Inter-token latencies (see :func:`kvgate.record.token_gaps_s`) of good requests, s."""
+    return _pooled_itl(good)[0]
+
+
 def _lists(requests: pd.DataFrame, column: str) -> list[Ints]:
     return [np.asarray(values, dtype=np.int64) for values in requests[column]]
 

@@ -6,13 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kvgate.analyse.results import Analysis, BlockResult
 from kvgate.verdict import About, Exclusion
-
-Samples = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +119,11 @@ def exclusions(analysis: Analysis) -> tuple[Exclusion, ...]:
 
 _STATISTICS: Mapping[tuple[str, str], Callable[[BlockResult], float | None]] = {
     ("ttft", "p50"): lambda b: b.statistics.ttft_p50_s,
-    ("itl", "p50"): lambda b: b.statistics.itl_p50_s,
-    ("throughput", "steady"): lambda b: b.statistics.output_tok_per_s,
-    ("restore_rate", "mean"): lambda b: b.restore_bytes_per_s,
-    # In one block a p99 is hardly more than the maximum: shown, and pooled where it is judged.
     ("ttft", "p99"): lambda b: b.statistics.ttft_p99_s,
+    ("itl", "p50"): lambda b: b.statistics.itl_p50_s,
     ("itl", "p99"): lambda b: b.statistics.itl_p99_s,
+    ("throughput", "steady"): lambda b: b.statistics.output_tok_per_s,
 }
-_POOLED = {("ttft", "p99"): "ttft_s", ("itl", "p99"): "itl_s"}
 
 
 def arm_values(
@@ -142,44 +134,16 @@ def arm_values(
     return tuple((of(pair.reference), of(pair.test)) for pair in pairs)
 
 
-def log_ratios(
-    pairs: Sequence[Pair],
-    samples: Mapping[int, Mapping[str, Samples]],
-    metric: str,
-    statistic: str,
-) -> tuple[float, ...]:
+def log_ratios(pairs: Sequence[Pair], metric: str, statistic: str) -> tuple[float, ...]:
     """log(test / reference) of each pair; NaN where a value is missing or not positive.
 
-    A p99 is pooled over pairs, since in one block it is hardly more than the maximum: the value of
-    pair i is then the jackknife pseudo-value n*T - (n-1)*T(without i) of the log ratio T of the
-    pooled quantiles (Tukey 1958), so that the same interval applies.
+    One number a block whatever the statistic, so pairs stay the unit of replication. A p99 of a
+    block of 48 requests is hardly more than its maximum, but the log ratio of two of them is
+    centred on the true change of scale, and the t interval over pairs holds. A quantile pooled over
+    pairs is smoother and has no such interval: jackknife pseudo-values of a quantile are not
+    consistent (Miller 1974, Biometrika 61, 1-15), see docs/decisions/.
     """
-    name = _POOLED.get((metric, statistic))
-    if name is None:
-        return tuple(_log_ratio(r, t) for r, t in arm_values(pairs, metric, statistic))
-    return _pseudo_values(pairs, samples, name)
-
-
-def _pseudo_values(
-    pairs: Sequence[Pair], samples: Mapping[int, Mapping[str, Samples]], name: str
-) -> tuple[float, ...]:
-    n = len(pairs)
-    empty = np.empty(0)
-    reference = [samples.get(p.reference.n, {}).get(name, empty) for p in pairs]
-    test = [samples.get(p.test.n, {}).get(name, empty) for p in pairs]
-    if n < 2 or any(len(s) == 0 for s in (*reference, *test)):
-        return (math.nan,) * n
-    whole = _log_ratio(_p99(reference), _p99(test))
-    return tuple(
-        n * whole
-        - (n - 1)
-        * _log_ratio(_p99(reference[:i] + reference[i + 1 :]), _p99(test[:i] + test[i + 1 :]))
-        for i in range(n)
-    )
-
-
-def _p99(parts: Sequence[Samples]) -> float:
-    return float(np.quantile(np.concatenate(parts), 0.99))
+    return tuple(_log_ratio(r, t) for r, t in arm_values(pairs, metric, statistic))
 
 
 def _log_ratio(reference: float | None, test: float | None) -> float:

@@ -106,9 +106,10 @@ class SoakEvent:
 class Analysis:
     """Everything that the judge looks at; a pure function of the evidence bundle.
 
-    ``samples`` holds, by block number, the single values that a pooled quantile needs: "ttft_s" and
-    "itl_s", campaign seconds. ``configuration`` is what was under test, kind -> place -> what it
-    said; ``hours`` is how long the run took, None where its evidence does not tell.
+    ``samples`` holds, by block number, the single values of good requests, "ttft_s" and "itl_s" in
+    campaign seconds, for whoever shows a distribution; no clause is judged by them.
+    ``configuration`` is what was under test, kind -> place -> what it said; ``hours`` is how long
+    the run took, None where its evidence does not tell.
     """
 
     blocks: tuple[BlockResult, ...]

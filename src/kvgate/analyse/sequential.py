@@ -157,7 +157,7 @@ def _interval(values: Sequence[float], plan: LookPlan) -> RepeatedInterval:
     sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
     if n < plan.min_pairs:
         return RepeatedInterval(n, mean, sd, None, None, "too_few_pairs")
-    if sd <= SPREAD_RESOLUTION and plan.sd_floor <= SPREAD_RESOLUTION:
+    if sd <= SPREAD_RESOLUTION:
         return RepeatedInterval(n, mean, sd, None, None, "zero_spread")
     widening = carry_over_inflation(plan.carry_over, n)
     error = widening * max(sd, plan.sd_floor) / math.sqrt(n)

@@ -15,6 +15,7 @@ from kvgate.analyse.pairs import CellPairs, cell_pairs, log_ratios
 from kvgate.analyse.results import Analysis
 from kvgate.commands.bundles import judged_bundle
 from kvgate.contract import CompareClause
+from kvgate.contract_tables import Planning
 from kvgate.errors import CannotMeasure, UsageError
 from kvgate.evidence.verify import verify
 
@@ -49,11 +50,13 @@ class Spreads:
     """The spread of every clause at every level."""
 
     def __init__(self, source: str, found: Mapping[tuple[str, str, str, int], Spread],
-                 told: Mapping[str, float], default: float | None) -> None:  # fmt: skip
+                 told: Mapping[str, float], default: float | None,
+                 tail: float | None = None) -> None:  # fmt: skip
         self.source = source
         self._found = found
         self._told = told
         self._default = default
+        self._tail = tail
 
     def of(self, clause: CompareClause, level: int) -> Spread:
         """Raises CannotMeasure where G2 measured nothing like it."""
@@ -62,6 +65,8 @@ class Spreads:
             return Spread(self._told[name], "--pair-sd")
         if self._default is not None:
             tail = clause.statistic == "p99"
+            if tail and self._tail is not None:
+                return Spread(self._tail, self.source)
             factor = TAIL_FACTOR if tail else 1.0
             origin = self.source if not tail else f"{self.source}, x {TAIL_FACTOR:g} for a p99"
             return Spread(self._default * factor, origin)
@@ -87,8 +92,14 @@ class Spreads:
         return self.of(clause, level).upper
 
 
-def spreads(told: Sequence[str], g2: Path | None, clauses: Sequence[CompareClause]) -> Spreads:
-    """From ``--pair-sd`` (``SD`` or ``METRIC.STATISTIC=SD``) and ``--from-g2``; else assumed.
+def spreads(
+    told: Sequence[str],
+    g2: Path | None,
+    clauses: Sequence[CompareClause],
+    planning: Planning | None = None,
+) -> Spreads:
+    """From ``--pair-sd`` (``SD`` or ``METRIC.STATISTIC=SD``) and ``--from-g2``; else what the
+    contract's ``planning`` takes for granted; else assumed.
 
     A named spread wins over a measured one. Raises UsageError for a spread that is none,
     CannotMeasure for a bundle that is not an intact G2.
@@ -103,6 +114,9 @@ def spreads(told: Sequence[str], g2: Path | None, clauses: Sequence[CompareClaus
         return Spreads(f"the pairs of one arm against itself in {g2}", _measured(g2), named, None)
     if default is not None:
         return Spreads("--pair-sd", {}, named, default)
+    if planning is not None:
+        source = f"ASSUMED by the contract, not measured: {planning.source.en}"
+        return Spreads(source, {}, named, planning.pair_sd, planning.tail_pair_sd)
     return Spreads(
         "ASSUMED as in docs/statistics.md, not measured: give --from-g2 BUNDLE or --pair-sd",
         {}, named, ASSUMED_SD,
@@ -175,7 +189,7 @@ def _measured(path: Path) -> dict[tuple[str, str, str, int], Spread]:
 
 
 def _spread(cell: CellPairs, analysis: Analysis, metric: str, statistic: str) -> Spread | None:
-    estimate = estimate_effect(log_ratios(cell.valid, analysis.samples, metric, statistic))
+    estimate = estimate_effect(log_ratios(cell.valid, metric, statistic))
     if not estimate.valid or estimate.sd_log is None or estimate.n < 2:
         return None
     return Spread(estimate.sd_log, f"{cell.cell}, {estimate.n} pairs", estimate.n)

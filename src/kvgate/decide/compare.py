@@ -9,7 +9,7 @@ from statistics import fmean
 from kvgate.analyse.estimate import estimate_effect
 from kvgate.analyse.pairs import CellPairs, Pair, arm_values, cell_pairs, log_ratios
 from kvgate.analyse.results import Analysis
-from kvgate.analyse.sequential import Crossing, LookPlan, RepeatedInterval, repeated_interval
+from kvgate.analyse.sequential import LookPlan, RepeatedInterval, first_crossing
 from kvgate.contract import CompareClause, Contract, PairPlan
 from kvgate.criterion import METRICS, Effect, benefit, effect_of
 from kvgate.decide.wording import number, percent, spell_interval
@@ -29,11 +29,11 @@ def judge_compare(
     for level in clause.levels:
         cell = cell_pairs(analysis, clause.workload, level)
         if clause.effect is Effect.SAME:
-            figure = _same(clause, plan, cell, analysis)
+            figure = _same(clause, plan, cell)
         else:
-            figure = _effect(contract, gate, clause, plan, cell, analysis)
+            figure = _effect(contract, gate, clause, plan, cell)
         figures.append(figure)
-        findings.extend(_findings(clause, cell, analysis, figure))
+        findings.extend(_findings(clause, cell, figure))
     verdict = worst(f.verdict for f in figures)
     reason = next(f.reason for f in figures if f.verdict is verdict)
     return ClauseVerdict(
@@ -76,7 +76,6 @@ def _effect(
     clause: CompareClause,
     plan: PairPlan,
     cell: CellPairs,
-    analysis: Analysis,
 ) -> Figure:
     relation = "<=" if clause.effect is Effect.RISE else ">="
 
@@ -114,8 +113,15 @@ def _effect(
         return figure(Verdict.INVALID, invalid)
     bounds = benefit(clause.effect, clause.threshold, clause.indifference or 0.0)
     looks = look_plan(contract, gate, plan)
-    crossing = _walk(clause, cell.valid, analysis, looks, bounds.sign, bounds.pass_bound,
-                     bounds.threshold)  # fmt: skip
+    ratios = log_ratios(cell.valid, clause.metric, clause.statistic)
+    crossing = first_crossing(
+        [bounds.sign * ratio for ratio in ratios],
+        looks,
+        bounds.pass_bound,
+        bounds.threshold,
+        bounds.threshold,
+        require_estimate=clause.estimate_must_reach,
+    )
     interval, n = crossing.interval, crossing.interval.n
     if crossing.reason == "not_finite":
         return figure(Verdict.INVALID, _not_finite(clause, cell))
@@ -146,55 +152,7 @@ def _effect(
     return figure(Verdict.INCONCLUSIVE, open_, interval, n)
 
 
-def _walk(
-    clause: CompareClause,
-    pairs: tuple[Pair, ...],
-    analysis: Analysis,
-    looks: LookPlan,
-    sign: int,
-    pass_bound: float,
-    threshold: float,
-) -> Crossing:
-    """Look after every pair; a pooled statistic is pooled anew at each look.
-
-    A value that is not finite, at any place, decides nothing, whatever the looks before it said.
-    """
-    last: RepeatedInterval | None = None
-    used = pairs[: looks.max_pairs]
-    every = log_ratios(pairs, analysis.samples, clause.metric, clause.statistic)
-    if not all(math.isfinite(v) for v in every):
-        nothing = RepeatedInterval(len(used), None, None, None, None, "not_finite")
-        return Crossing("open", 0, nothing, 0, final=False, reason="not_finite")
-    for n in range(looks.min_pairs, len(used) + 1):
-        values = [
-            sign * v
-            for v in log_ratios(used[:n], analysis.samples, clause.metric, clause.statistic)
-        ]
-        last = repeated_interval(
-            values,
-            min_pairs=looks.min_pairs,
-            max_pairs=looks.max_pairs,
-            alpha_lower=looks.alpha_pass,
-            alpha_upper=looks.alpha_fail,
-            carry_over=looks.carry_over,
-            sd_floor=looks.sd_floor,
-        )
-        if last.reason == "not_finite":
-            return Crossing("open", 0, last, 0, final=False, reason="not_finite")
-        if last.mean is None or last.lower is None or last.upper is None:
-            continue
-        if last.upper < threshold:
-            return Crossing("fail", n, last, len(pairs) - n, final=True)
-        reached = last.mean >= threshold or not clause.estimate_must_reach
-        if last.lower > pass_bound and reached:
-            return Crossing("pass", n, last, len(pairs) - n, final=True)
-    if last is None:
-        last = RepeatedInterval(len(used), None, None, None, None, "too_few_pairs")
-    return Crossing("open", len(used), last, len(pairs) - len(used),
-                    final=len(used) == looks.max_pairs, reason=last.reason)  # fmt: skip
-
-
-def _same(clause: CompareClause, plan: PairPlan, cell: CellPairs, analysis: Analysis) -> Figure:
+def _same(clause: CompareClause, plan: PairPlan, cell: CellPairs) -> Figure:
     """One arm against itself: the whole 95 % interval must lie within the zone.
 
     It speaks of the instrument, so it never fails the appliance.
@@ -215,7 +173,7 @@ def _same(clause: CompareClause, plan: PairPlan, cell: CellPairs, analysis: Anal
     if invalid is not None:
         return figure(Verdict.INVALID, invalid)
     estimate = estimate_effect(
-        log_ratios(cell.valid, analysis.samples, clause.metric, clause.statistic),
+        log_ratios(cell.valid, clause.metric, clause.statistic),
         effect=Effect.GAIN,
     )
     if estimate.effect is None or estimate.effect_interval is None:
@@ -292,11 +250,9 @@ def _details(clause: CompareClause, pairs: tuple[Pair, ...]) -> dict[str, float 
     return details
 
 
-def _findings(
-    clause: CompareClause, cell: CellPairs, analysis: Analysis, figure: Figure
-) -> Iterator[Reason]:
+def _findings(clause: CompareClause, cell: CellPairs, figure: Figure) -> Iterator[Reason]:
     pairs = cell.valid
-    ratios = log_ratios(pairs, analysis.samples, clause.metric, clause.statistic)
+    ratios = log_ratios(pairs, clause.metric, clause.statistic)
     if len(ratios) < 2 or not all(math.isfinite(r) for r in ratios):
         return
     estimate = estimate_effect(
