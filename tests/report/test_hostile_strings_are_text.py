@@ -10,6 +10,7 @@ import pytest
 from kvgate.errors import CannotMeasure
 from kvgate.report.glyphs import LONGEST, check_coverage, visible
 from kvgate.report.inputs import ReportInput
+from kvgate.verdict import WaiverShown
 
 from . import example
 from .conftest import Rendered, html, pdf
@@ -26,12 +27,13 @@ def hostile() -> ReportInput:
     first, *rest = source.verdict.clauses
     figures = tuple(replace(f, where=HTML, value=BIDI) for f in first.figures)
     clauses = (replace(first, figures=figures, text={"en": HTML, "zh": HTML}), *rest)
-    verdict = replace(source.verdict, clauses=clauses, campaign=f"{{{{ 7*7 }}}} {CONTROL}")
+    waiver = WaiverShown("G1.1", "buyer", CONTROL, HTML, LONG, "in force", used=False)
+    campaign = f"{{{{ 7*7 }}}} {CONTROL}"
+    verdict = replace(source.verdict, clauses=clauses, campaign=campaign, waivers=(waiver,))
     return replace(
         source,
         verdict=verdict,
         environment={"engine-1": {"kernel": LONG, HTML: EMOJI, "line": "one\ntwo"}},
-        waivers=(CONTROL, LONG),
         bundle=BIDI,
     )
 

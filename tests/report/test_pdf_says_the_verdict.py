@@ -36,8 +36,8 @@ def test_page_one_says_the_decision_first(
     lang = "zh" if case in {"pass", "invalid"} else "en"
     front = rendered(case, lang).page(0)
     assert (chinese if lang == "zh" else english) in front
-    for clause in ("G3.1", "G3.2", "G3.3", "G3.4", "G3.5", "G3.6"):
-        assert clause in front
+    for clause in example.contract().gate(3).clause:
+        assert clause.id in front
     assert "rehearsal-2026-03" in front
     assert example.contract().digest[:16] in front
 
@@ -56,7 +56,7 @@ def test_thresholds_and_intervals_stand_beside_the_measured_value(rendered: Rend
     front = rendered("fail", "en").page(0)
     assert "≥ 25 %" in front
     assert "≥ +29 %" in front
-    assert "≤ +10 %" in front
+    assert "≤ +10 %" in " ".join(rendered("fail", "en").pages)
     figure = example.gate3("fail").verdict.clauses[0].figures[0]
     assert isinstance(figure.value, float)
     assert f"falls {figure.value * 100:.1f} %" in front

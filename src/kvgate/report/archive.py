@@ -15,8 +15,8 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from kvgate.evidence.pdf_seal import MIME, Kind, Name, with_checksum
-from kvgate.report.front import moment
 from kvgate.report.inputs import ReportInput
+from kvgate.report.moments import moment
 
 VARIANT: Final = "pdf/a-3a"
 

@@ -25,19 +25,27 @@ PAGE: Final = 657.0
 """Width of the printed area, in CSS pixels."""
 
 
+DASHES: Final = (None, "6 3", "2 2.4", "8 3 2 3")
+"""Line of each series, so that curves are told apart without colour."""
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
-    """How an arm is drawn everywhere in the report."""
+    """How an arm is drawn everywhere in the report: never told by colour alone."""
 
     arm: str
     colour: str
     shape: int
+    dash: str | None
 
 
 def series_of(contract: Contract) -> dict[str, Series]:
     """Colour and shape of each arm; the tested arm, declared last, has the strongest colour."""
     arms = list(reversed(contract.arms))
-    return {a: Series(a, SERIES[i % len(SERIES)], i) for i, a in enumerate(arms)}
+    return {
+        a: Series(a, SERIES[i % len(SERIES)], i, DASHES[i % len(DASHES)])
+        for i, a in enumerate(arms)
+    }
 
 
 def level_chart(

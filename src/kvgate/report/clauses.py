@@ -15,6 +15,7 @@ from kvgate.numbers import count, number, percent, points, significant
 from kvgate.report.charts import mini_interval, pairs_chart
 from kvgate.report.effects import (
     favourable_end,
+    is_signed,
     measured,
     pair_effects,
     required,
@@ -24,6 +25,7 @@ from kvgate.report.effects import (
 )
 from kvgate.report.inputs import ReportInput
 from kvgate.report.palette import VERDICT
+from kvgate.report.said import reason_text
 from kvgate.report.svg import icon
 from kvgate.report.texts import Texts
 from kvgate.report.words import arm_name, cell_name, metric_name, sentence
@@ -31,6 +33,9 @@ from kvgate.verdict import ClauseVerdict, Figure, Verdict
 
 FRONT_ROWS: Final = 14
 """Figures that the clause table of page 1 holds; beyond that a clause shows its deciding one."""
+
+STOP_ROWS: Final = 7
+"""The same where page 1 also says what a stop costs and saves; it names met clauses in a line."""
 
 _ORDER: Final = (Verdict.FAIL, Verdict.INVALID, Verdict.INCONCLUSIVE, Verdict.PASS)
 
@@ -67,6 +72,7 @@ class ClauseView:
     terms: tuple[tuple[str, str], ...]
     chart: Markup
     findings: tuple[str, ...]
+    waived: str
 
 
 def deciding(figures: Sequence[Figure]) -> Figure | None:
@@ -95,7 +101,10 @@ def in_matrix(clause: ClauseVerdict) -> bool:
 def clause_views(source: ReportInput, t: Texts) -> tuple[ClauseView, ...]:
     """Every clause of the verdict, in its order."""
     clauses = source.verdict.clauses
-    everything = sum(max(1, len(c.figures)) for c in clauses) <= FRONT_ROWS
+    stops = source.verdict.stop is not None
+    counted = [c for c in clauses if not (stops and c.accepted)]
+    room = STOP_ROWS if stops else FRONT_ROWS
+    everything = sum(max(1, len(c.figures)) for c in counted) <= room
     return tuple(_view(source, clause, everything, t) for clause in clauses)
 
 
@@ -111,14 +120,23 @@ def _view(source: ReportInput, clause: ClauseVerdict, everything: bool, t: Texts
         text=clause_text(clause, t.lang),
         verdict=clause.verdict,
         icon=icon(clause.verdict),
-        reason=clause.reason.text(t.lang),
+        reason=reason_text(clause.reason, t),
         in_matrix=in_matrix(clause),
         rows=tuple(r for r in rows if r.verdict is not Verdict.PASS) if in_matrix(clause) else rows,
         front=front,
         hidden=len(rows) - len(front),
         terms=tuple(_terms(source, clause, terms, t)),
         chart=_chart(source, clause, terms, t),
-        findings=tuple(sentence(f.text(t.lang), t.lang) for f in clause.findings),
+        findings=tuple(sentence(reason_text(f, t), t.lang) for f in clause.findings),
+        waived=_waived(clause, t),
+    )
+
+
+def _waived(clause: ClauseVerdict, t: Texts) -> str:
+    if not clause.waived:
+        return ""
+    return t(
+        "waived.chip", parties=t("list").join(t.find(f"facts.{p}", p) for p in clause.waived_by)
     )
 
 
@@ -133,7 +151,7 @@ def _row(figure: Figure, metric: str, terms: Clause | None, t: Texts) -> FigureR
         icon=icon(figure.verdict),
         mini=mini_interval(figure, comparing, VERDICT[figure.verdict]),
         n=figure.n,
-        reason=figure.reason.text(t.lang),
+        reason=reason_text(figure.reason, t),
         details=_details(figure, comparing, t),
     )
 
@@ -223,6 +241,17 @@ def why_lines(source: ReportInput, t: Texts) -> tuple[Why, ...]:
     return tuple(_merged(lines, t) for lines in together.values())
 
 
+def _favourable(
+    source: ReportInput, clause: ClauseVerdict, figure: Figure, bound: str, t: Texts
+) -> str:
+    """That even the favourable end misses, with its certainty where the verdict carries one."""
+    stop = source.verdict.stop
+    for s in () if stop is None else stop.shortfalls:
+        if (s.clause, s.where) == (clause.clause, figure.where) and s.confidence is not None:
+            return t("short.sentence", bound=bound, certain=percent(s.confidence))
+    return t("why.end", bound=bound)
+
+
 def _merged(lines: list[Why], t: Texts) -> Why:
     first = lines[0]
     same_place = len({line.where for line in lines}) == 1
@@ -233,12 +262,12 @@ def _merged(lines: list[Why], t: Texts) -> Why:
 def _why(source: ReportInput, clause: ClauseVerdict, t: Texts) -> Why:
     figure = deciding(clause.figures)
     if figure is None:
-        return Why(clause.clause, "", sentence(clause.reason.text(t.lang), t.lang), "")
+        return Why(clause.clause, "", sentence(reason_text(clause.reason, t), t.lang), "")
     terms = terms_of(source.contract, source.verdict.gate, clause.clause)
     where = cell_name(figure.where, t)
     gap = shortfall(figure, terms) if isinstance(terms, CompareClause) else None
     if clause.verdict is not Verdict.FAIL or not isinstance(terms, CompareClause) or gap is None:
-        return Why(clause.clause, where, sentence(figure.reason.text(t.lang), t.lang), "")
+        return Why(clause.clause, where, sentence(reason_text(figure.reason, t), t.lang), "")
     kind = {Effect.DROP: "drop", Effect.GAIN: "gain", Effect.RISE: "rise", Effect.SAME: "same"}
     value = figure.value if isinstance(figure.value, float) else 0.0
     direction = "up" if (value < 0) == (terms.effect is Effect.DROP) else "down"
@@ -253,6 +282,6 @@ def _why(source: ReportInput, clause: ClauseVerdict, t: Texts) -> Why:
     bound = (
         ""
         if end is None
-        else t("why.end", bound=percent(end, signed=terms.effect is not Effect.DROP))
+        else _favourable(source, clause, figure, percent(end, signed=is_signed(terms)), t)
     )
     return Why(clause.clause, where, miss, bound)

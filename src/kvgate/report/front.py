@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from markupsafe import Markup
@@ -12,6 +11,9 @@ from markupsafe import Markup
 from kvgate.numbers import number, percent
 from kvgate.report.clauses import Why, why_lines
 from kvgate.report.inputs import GateHistory, ReportInput
+from kvgate.report.ledger import Ledger, calendar, ledger
+from kvgate.report.moments import as_of_text, decision_key
+from kvgate.report.said import reason_text
 from kvgate.report.svg import icon
 from kvgate.report.texts import Texts
 from kvgate.report.words import sentence as as_sentence
@@ -51,21 +53,8 @@ class Front:
     certainty: str
     follows: tuple[str, ...]
     facts: tuple[tuple[str, str], ...]
+    ledger: Ledger | None
     steps: tuple[Step, ...]
-
-
-def moment(text: str) -> datetime:
-    """``as_of`` as a time in UTC; the epoch where it is no time, so that bytes stay fixed."""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return datetime.fromtimestamp(0, UTC)
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-
-
-def as_of_text(text: str) -> str:
-    at = moment(text)
-    return text if at.timestamp() == 0 else at.strftime("%Y-%m-%d %H:%M UTC")
 
 
 def counts(verdict: GateVerdict) -> bool:
@@ -125,10 +114,6 @@ def _steps(source: ReportInput, inputs: Sequence[ReportInput], t: Texts) -> tupl
     return tuple(steps)
 
 
-def decision_key(decision: str) -> str:
-    return decision if decision in set(Decision) else "NONE"
-
-
 def front_view(source: ReportInput, inputs: Sequence[ReportInput], t: Texts) -> Front:
     """Page 1 of ``source``; the other inputs only tell the state of their gates."""
     v, contract = source.verdict, source.contract
@@ -144,7 +129,7 @@ def front_view(source: ReportInput, inputs: Sequence[ReportInput], t: Texts) -> 
     if v.decision is Decision.PROCEED and not later:
         sentence = t("decision.PROCEED.last", n=len(v.clauses))
     follows = [
-        as_sentence(v.decision_reason.text(t.lang), t.lang),
+        as_sentence(reason_text(v.decision_reason, t), t.lang),
         *_follows(source, later, key, t),
     ]
     return Front(
@@ -155,7 +140,7 @@ def front_view(source: ReportInput, inputs: Sequence[ReportInput], t: Texts) -> 
         word=t(f"decision.{key}.word"),
         code=t(f"decision.{key}.code"),
         sentence=sentence,
-        why_gate=as_sentence(v.reason.text(t.lang), t.lang),
+        why_gate=as_sentence(reason_text(v.reason, t), t.lang),
         verdict=v.verdict,
         verdict_word=t(f"verdict.{v.verdict.value}"),
         icon=icon(v.verdict, 13),
@@ -163,6 +148,7 @@ def front_view(source: ReportInput, inputs: Sequence[ReportInput], t: Texts) -> 
         certainty=_certainty(source, t),
         follows=tuple(follows),
         facts=_facts(source, t),
+        ledger=ledger(source, t),
         steps=_steps(source, inputs, t),
     )  # fmt: skip
 
@@ -198,18 +184,21 @@ def _facts(source: ReportInput, t: Texts) -> tuple[tuple[str, str], ...]:
         (t("facts.firmware"), c.appliance.firmware),
         (t("facts.site"), c.parties.site.in_(t.lang)),
         (t("facts.contract"), f"{v.contract_id} · {v.contract_digest[:16]}"),
-        (t("facts.campaign"), v.campaign),
-        (t("facts.run"), t("facts.run_value", run=v.run, mode=t.find(f"mode.{v.mode}", v.mode))),
+        (t("facts.campaign"), f"{v.campaign} · {_run(v, t)}"),
         (t("facts.as_of"), as_of_text(v.as_of)),
         (t("facts.measured"), _measured(v, t)),
         (t("facts.judged_by"), v.judged_by),
     ]
     if scale != 1.0:
-        rows[10] = (
-            rows[10][0],
-            f"{rows[10][1]} · {t('facts.scale', scale=number(scale, '', 'en'))}",
-        )
+        said = t("facts.scale", scale=number(scale, "", "en"))
+        rows[9] = (rows[9][0], f"{rows[9][1]} · {said}")
+    if v.deadline is not None:
+        rows.insert(9, (t("deadline.label"), calendar(v.deadline, t)))
     return tuple(rows)
+
+
+def _run(v: GateVerdict, t: Texts) -> str:
+    return t("facts.run_value", run=v.run, mode=t.find(f"mode.{v.mode}", v.mode))
 
 
 def _measured(v: GateVerdict, t: Texts) -> str:

@@ -41,7 +41,7 @@ class ReportInput:
     and ``manifest_json`` those of the manifest; both are embedded in the PDF, and so are
     ``contract_toml`` and ``signatures`` (party to bytes). ``signed`` says what is known of the
     signatures, as of the verdict's own time and by the contract's own keys; it is empty where they
-    could not be checked. ``waivers``, ``retests`` and ``reruns`` are texts for the reader.
+    could not be checked.
     """
 
     verdict: GateVerdict
@@ -52,9 +52,6 @@ class ReportInput:
     files: tuple[FileDigest, ...]
     bundle: str
     campaign_history: tuple[GateHistory, ...] = ()
-    waivers: tuple[str, ...] = ()
-    retests: tuple[str, ...] = ()
-    reruns: tuple[str, ...] = ()
     verdict_json: bytes | None = field(default=None, repr=False)
     manifest_json: bytes | None = field(default=None, repr=False)
     contract_toml: bytes | None = field(default=None, repr=False)

@@ -13,17 +13,14 @@ from kvgate.criterion import METRICS, Source
 from kvgate.numbers import count, number, size
 from kvgate.report.charts import level_chart
 from kvgate.report.clauses import ClauseView, clause_text, clause_views
+from kvgate.report.distribution import Distribution, distribution
 from kvgate.report.effects import measured, required, terms_of
-from kvgate.report.front import (
-    Front,
-    as_of_text,
-    decision_key,
-    front_view,
-    leading,
-    mark_keys,
-    moment,
-)
+from kvgate.report.front import Front, front_view, leading, mark_keys
 from kvgate.report.inputs import FileDigest, GateHistory, ReportInput
+from kvgate.report.ledger import run_rows, waiver_rows
+from kvgate.report.moments import as_of_text, decision_key, moment
+from kvgate.report.operating import Operating, operating
+from kvgate.report.said import reason_text
 from kvgate.report.signed import signature_rows
 from kvgate.report.soak_chart import soak_chart
 from kvgate.report.svg import icon
@@ -63,8 +60,11 @@ class GateView:
     number: int
     front: Front
     clauses: tuple[ClauseView, ...]
+    met: str
     with_mini: bool
     level_charts: tuple[Markup, ...]
+    distribution: Distribution | None
+    operating: Operating | None
     matrices: tuple[Matrix, ...]
     soak: Markup
     soak_events: tuple[tuple[str, ...], ...]
@@ -74,9 +74,8 @@ class GateView:
     arms: Comparison | None
     hosts: tuple[Comparison, ...]
     findings: tuple[str, ...]
-    waivers: tuple[str, ...]
-    retests: tuple[str, ...]
-    reruns: tuple[str, ...]
+    waivers: tuple[tuple[str, ...], ...]
+    runs: tuple[tuple[str, ...], ...]
     history: tuple[tuple[str, ...], ...]
     bundle: str
     manifest: str
@@ -156,7 +155,7 @@ def _campaign_row(source: ReportInput, view: GateView, t: Texts) -> CampaignRow:
         verdict=v.verdict,
         icon=icon(v.verdict),
         decision=view.front.word,
-        reason=as_sentence(v.reason.text(t.lang), t.lang),
+        reason=as_sentence(reason_text(v.reason, t), t.lang),
         as_of=as_of_text(v.as_of),
         manifest=view.manifest[:16],
     )
@@ -169,6 +168,7 @@ def _contents(gates: Sequence[GateView], t: Texts) -> tuple[tuple[tuple[str, str
         tail = f" · {g.front.gate}" if len(gates) > 1 else ""
         present = {
             "clauses": True,
+            "operating": g.operating is not None,
             "hosts": bool(g.matrices),
             "soak": bool(g.soak),
             "blocks": g.blocks.total > 0,
@@ -204,8 +204,11 @@ def _gate(source: ReportInput, inputs: Sequence[ReportInput], i: int, t: Texts) 
         if len(inputs) == 1
         else front_view(source, inputs, t),
         clauses=clauses,
+        met=t("list").join(c.id for c in clauses if c.verdict is Verdict.PASS),
         with_mini=any(row.mini for c in clauses for row in c.front),
         level_charts=tuple(chart for chart in charts if chart),
+        distribution=distribution(analysis, contract, t),
+        operating=operating(source, t),
         matrices=_matrix(source, t),
         soak=soak_chart(analysis, plan, t) if plan is not None else Markup(""),
         soak_events=_events(source, t),
@@ -216,10 +219,9 @@ def _gate(source: ReportInput, inputs: Sequence[ReportInput], i: int, t: Texts) 
         hosts=tuple(
             compare(source.environment, page, t, by_difference=False) for page in abreast(hosts)
         ),
-        findings=tuple(as_sentence(f.text(t.lang), t.lang) for f in v.findings),
-        waivers=source.waivers,
-        retests=source.retests,
-        reruns=source.reruns,
+        findings=tuple(as_sentence(reason_text(f, t), t.lang) for f in v.findings),
+        waivers=waiver_rows(source, t),
+        runs=run_rows(source, t),
         history=_history(source, t),
         bundle=source.bundle,
         manifest=source.manifest_sha256 or t("evidence.unsealed"),

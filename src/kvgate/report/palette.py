@@ -5,6 +5,7 @@ A verdict is never told by colour alone: it has a word and a shape as well.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -17,6 +18,7 @@ FAINT: Final = "#eef1f5"
 PAPER: Final = "#ffffff"
 MET: Final = "#e3f0ef"
 ZONE: Final = "#f5ead6"
+MISSED: Final = "#f6e0d9"
 
 VERDICT: Final[Mapping[Verdict, str]] = {
     Verdict.PASS: "#0b6e6e",
@@ -36,6 +38,7 @@ SCREEN_NAMES: Final[Mapping[str, str]] = {
     PAPER: "var(--paper)",
     MET: "var(--met)",
     ZONE: "var(--zone)",
+    MISSED: "var(--missed)",
     VERDICT[Verdict.PASS]: "var(--pass)",
     VERDICT[Verdict.FAIL]: "var(--fail)",
     VERDICT[Verdict.INCONCLUSIVE]: "var(--inconclusive)",
@@ -53,3 +56,14 @@ def for_screen(svg: str) -> str:
     for colour, name in SCREEN_NAMES.items():
         svg = svg.replace(f'="{colour}"', f'="{name}"')
     return svg
+
+
+_UNSEEN: Final = re.compile(
+    r'<(circle|rect)\b[^<>]* fill-opacity="0"[^<>]*(?:/>|><title>[^<]*</title></\1>)'
+)
+_HOVER: Final = re.compile(r"<title>[^<]*</title>")
+
+
+def for_paper(svg: str) -> str:
+    """``svg`` without what only a pointer finds: paper has none, and it costs time and bytes."""
+    return _HOVER.sub("", _UNSEEN.sub("", str(svg)))

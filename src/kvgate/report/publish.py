@@ -21,9 +21,9 @@ from kvgate.evidence.signatures import (
     read_signatures,
     states_of,
 )
-from kvgate.report.front import moment
 from kvgate.report.inputs import FileDigest, GateHistory, ReportInput
 from kvgate.report.junit import render_junit
+from kvgate.report.moments import moment
 from kvgate.report.render import render_html, render_pdf, write_file
 from kvgate.report.signed import PARTIES
 from kvgate.report.tables import blocks_csv
@@ -79,10 +79,6 @@ def report_input(judged: Judged, history: Sequence[PastRun]) -> ReportInput:
         else tuple(FileDigest(f.path, f.size_bytes, f.sha256) for f in manifest.files),
         bundle=bundle.root.resolve().name,  # where it lies says nothing of the evidence
         campaign_history=earlier,
-        reruns=tuple(
-            f"G{p.gate} run {p.run}: {p.verdict}" for p in history
-            if p.gate == facts.gate and p.run < facts.run and p.verdict is not None
-        ),
         verdict_json=sealed.read_bytes() if sealed.exists() else None,
         manifest_json=None if manifest is None else manifest.to_bytes(),
         contract_toml=bundle.contract,

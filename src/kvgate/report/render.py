@@ -18,7 +18,7 @@ from kvgate.report.assets import assets_dir
 from kvgate.report.glyphs import FONTS, check_coverage, visible
 from kvgate.report.inputs import ReportInput
 from kvgate.report.pages import report_view
-from kvgate.report.palette import for_screen
+from kvgate.report.palette import for_paper, for_screen
 from kvgate.report.svg import icon
 from kvgate.report.tables import CAP
 from kvgate.report.texts import texts
@@ -50,6 +50,7 @@ def _html(inputs: Sequence[ReportInput], lang: str, template: str) -> str:
         lstrip_blocks=True,
     )
     environment.filters["screen"] = lambda svg: Markup(for_screen(svg))  # noqa: S704
+    environment.filters["paper"] = lambda svg: Markup(for_paper(svg))  # noqa: S704
     view = report_view(inputs, t)
     return environment.get_template(template).render(
         t=t,

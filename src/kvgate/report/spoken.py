@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvgate.report.front import as_of_text, decision_key
+from kvgate.report.moments import as_of_text, decision_key
 from kvgate.report.texts import LANGUAGES, Texts, texts
 from kvgate.verdict import Decision, Verdict
 

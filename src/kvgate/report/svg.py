@@ -86,6 +86,7 @@ class Drawing:
         weight: float = 1.5,
         fill: str = "none",
         closed: bool = False,
+        dash: str | None = None,
         hover: str = "",
     ) -> None:
         if not points:
@@ -93,7 +94,22 @@ class Drawing:
         steps = "L".join(f"{fmt(x)},{fmt(y)}" for x, y in points)
         self._add(
             "path", hover, d=f"M{steps}{'Z' if closed else ''}", fill=fill, stroke=stroke,
-            stroke_width=float(weight), stroke_linejoin="round",
+            stroke_width=float(weight), stroke_linejoin="round", stroke_dasharray=dash,
+        )  # fmt: skip
+
+    def area(self, points: list[tuple[float, float]], fill: str) -> None:
+        """A filled shape without an outline."""
+        self.path(points, "none", weight=0, fill=fill, closed=True)
+
+    def spot(self, x: float, y: float, r: float, hover: str) -> None:
+        """An unseen place that says its value under the pointer."""
+        self._add("circle", hover, cx=float(x), cy=float(y), r=float(r), fill=INK, fill_opacity="0")
+
+    def strip(self, x: float, y: float, w: float, h: float, hover: str) -> None:
+        """The same over a rectangle."""
+        self._add(
+            "rect", hover, x=float(x), y=float(y), width=float(w), height=float(h), fill=INK,
+            fill_opacity="0",
         )  # fmt: skip
 
     def marker(
@@ -173,6 +189,28 @@ class Axis:
         return [round(i * self.step, 12) for i in range(first, last + 1)]
 
 
+class LogAxis(Axis):
+    """A logarithmic scale with ticks at 1, 2 and 5 times powers of ten."""
+
+    def __init__(self, low: float, high: float, start: float, end: float) -> None:
+        super().__init__(low, high, start, end, round_ends=False)
+
+    def at(self, value: float) -> float:
+        share = math.log(value / self.low) / math.log(self.high / self.low)
+        return self.start + share * (self.end - self.start)
+
+    @property
+    def ticks(self) -> list[float]:
+        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        every = [
+            m * 10.0**k if k >= 0 else m / 10.0**-k
+            for k in range(first, last + 1) for m in (1, 2, 5)
+        ]  # fmt: skip
+        inside = [v for v in every if self.low <= v <= self.high]
+        # Whole decades only, once there are many of them.
+        return inside if len(inside) <= 8 else [v for v in inside if f"{v:e}"[0] == "1"]
+
+
 def nice_step(raw: float) -> float:
     """The next of 1, 2, 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(raw))
@@ -187,6 +225,21 @@ def legend(
         drawing.marker(shape, x + 4, y - 3.5, 3.6, colour)
         drawing.text(x + 12, y, name, colour=MUTED)
         x += 12 + width(visible(name, longest=120), SMALL) + gap
+
+
+def line_legend(
+    drawing: Drawing,
+    x: float,
+    y: float,
+    entries: list[tuple[str | None, str, str]],
+    *,
+    gap: float = 14,
+) -> None:
+    """Entries (dash, colour, name) as short lines in one row from ``x``."""
+    for dash, colour, name in entries:
+        drawing.path([(x, y - 3.5), (x + 20, y - 3.5)], colour, weight=1.9, dash=dash)
+        drawing.text(x + 26, y, name, colour=MUTED)
+        x += 26 + width(visible(name, longest=120), SMALL) + gap
 
 
 def icon(verdict: Verdict, size: float = 11.0, *, colour: str | None = None) -> Markup:

@@ -14,6 +14,7 @@ from kvgate.analyse.results import Analysis, BlockResult
 from kvgate.numbers import number
 from kvgate.report.effects import statistic
 from kvgate.report.inputs import ReportInput
+from kvgate.report.said import condition_name, condition_remedy, condition_value
 from kvgate.report.texts import Texts
 from kvgate.report.words import arm_name, cell_name
 from kvgate.verdict import Condition, Verdict
@@ -94,7 +95,7 @@ def _block(block: BlockResult, t: Texts) -> BlockRow:
 
     lag = statistic(block, "itl_p50_s")
     asked, done = statistic(block, "n_requests"), statistic(block, "n_ok")
-    broken = [c.name for c in block.conditions if c.ok is not True]
+    broken = [condition_name(c.name, t) for c in block.conditions if c.ok is not True]
     return BlockRow(
         n=str(block.n),
         pair="–" if block.pair is None else str(block.pair + 1),
@@ -108,7 +109,7 @@ def _block(block: BlockResult, t: Texts) -> BlockRow:
         rate=show("output_tok_per_s", "tok/s"),
         in_flight=show("mean_in_flight_in_window", "count"),
         valid=block.valid,
-        broken=", ".join(broken),
+        broken=t("list").join(broken),
     )
 
 
@@ -176,12 +177,12 @@ def condition_rows(analysis: Analysis, t: Texts) -> tuple[ConditionRow, ...]:
         shown = next((c for c in conditions if c.ok is not True), conditions[-1])
         rows.append(
             ConditionRow(
-                name=t.find(f"condition.{name}", name),
+                name=condition_name(name, t),
                 about=t(f"about.{shown.about.value}"),
                 held=states[True],
                 broken=states[False],
                 unknown=states[None],
-                worst=number(shown.value, shown.unit, t.lang, metric=name),
+                worst=condition_value(shown.value, shown, t),
                 limit=_limit(shown, t),
             )
         )
@@ -191,7 +192,10 @@ def condition_rows(analysis: Analysis, t: Texts) -> tuple[ConditionRow, ...]:
 def _limit(condition: Condition, t: Texts) -> str:
     if condition.limit is None:
         return "–"
-    return number(condition.limit, condition.unit, t.lang, metric=condition.name, exact=True)
+    if isinstance(condition.limit, str):
+        return condition_value(condition.limit, condition, t)
+    name = "untouched" if condition.name.startswith("untouched_") else condition.name
+    return number(condition.limit, condition.unit, t.lang, metric=name, exact=True)
 
 
 def breach_rows(source: ReportInput, t: Texts) -> Capped[BreachRow]:
@@ -209,11 +213,11 @@ def breach_rows(source: ReportInput, t: Texts) -> Capped[BreachRow]:
                 pair="–" if pair is None else str(pair + 1),
                 arm=arm_name(arm, t),
                 cell=cell_name(cell, t),
-                name=t.find(f"condition.{condition.name}", condition.name),
+                name=condition_name(condition.name, t),
                 about=t(f"about.{condition.about.value}"),
-                value=number(condition.value, condition.unit, t.lang, metric=condition.name),
+                value=condition_value(condition.value, condition, t),
                 limit=_limit(condition, t),
-                remedy=condition.remedy,
+                remedy=condition_remedy(condition, t),
             )
         )
 

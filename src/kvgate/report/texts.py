@@ -1,4 +1,4 @@
-"""The report's sentences in one language, from ``reports/templates/texts.<lang>.toml``."""
+"""The report's sentences in one language, from ``reports/templates/*.<lang>.toml``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from kvgate.errors import UsageError
 from kvgate.report.assets import assets_dir
 
 LANGUAGES: Final = ("en", "zh")
+PARTS: Final = ("texts", "charts", "money", "validity")
+"""Files of sentences; no key stands in two of them."""
 
 
 class Texts:
@@ -34,9 +36,14 @@ def texts(lang: str) -> Texts:
     """Texts of ``lang``. Raises UsageError for a language that the report does not speak."""
     if lang not in LANGUAGES:
         raise UsageError(f"no report in {lang!r}", remedy=f"choose {' or '.join(LANGUAGES)}")
-    path = assets_dir() / "templates" / f"texts.{lang}.toml"
-    with path.open("rb") as stream:
-        return Texts(lang, dict(_flat("", tomllib.load(stream))))
+    sentences: dict[str, str] = {}
+    for part in PARTS:
+        with (assets_dir() / "templates" / f"{part}.{lang}.toml").open("rb") as stream:
+            found = dict(_flat("", tomllib.load(stream)))
+        if twice := sorted(sentences.keys() & found.keys()):
+            raise ValueError(f"{part}.{lang}.toml says again what is said: {', '.join(twice)}")
+        sentences |= found
+    return Texts(lang, sentences)
 
 
 def _flat(prefix: str, table: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from kvgate.report.texts import Texts
 
+_CLAUSE: Final = re.compile(r"^G[1-4]\.[0-9a-z]+$")
 _CELL: Final = re.compile(r"^(?P<workload>[a-z0-9_.-]+)@(?P<level>[0-9]+)(?P<rest>(/[^/@]+)*)$")
 
 
@@ -14,11 +15,25 @@ def cell_name(where: str, t: Texts) -> str:
     """ "cold_restore@16/tp8" as "cold restore · 16 streams · tp8"; anything else unchanged."""
     match = _CELL.match(where)
     if match is None:
-        return where
+        return t.find(f"workload.{where}", t.find(f"place.{where.replace(' ', '_')}", where))
     workload = t.find(f"workload.{match['workload']}", match["workload"])
     key = "cell.stream" if match["level"] == "1" else "cell.streams"
     parts = [workload, t(key, n=match["level"]), *match["rest"].split("/")[1:]]
     return " · ".join(parts)
+
+
+def place(where: str, t: Texts) -> str:
+    """Where a reason speaks of: a cell, a host, or a clause with its cell ("G3.1 miss@1")."""
+    head, _, tail = where.partition(" ")
+    if _CLAUSE.match(head) and tail:
+        return f"{head} · {cell_name(tail, t)}"
+    return cell_name(where, t)
+
+
+def metric_words(metric: str, t: Texts) -> str:
+    """A metric as a reason names it, with its statistic where it has one ("ttft p50")."""
+    name, _, statistic = metric.partition(" ")
+    return metric_name(name, statistic, t)
 
 
 def metric_name(metric: str, statistic: str, t: Texts) -> str:
@@ -35,3 +50,9 @@ def sentence(text: str, lang: str) -> str:
 
 def arm_name(arm: str, t: Texts) -> str:
     return t.find(f"arm.{arm}", arm)
+
+
+def standing_name(standing: str, t: Texts) -> str:
+    """What became of a waiver, `kvgate.waiver.Standing`."""
+    key = standing.replace(",", "_").replace(" ", "_")
+    return t.find(f"standing.{key}", standing)
