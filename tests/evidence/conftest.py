@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,8 +13,49 @@ import pytest
 
 from kvgate.evidence.journal import Journal
 from kvgate.evidence.manifest import Manifest
+from kvgate.evidence.signatures import sign
+
+from .judged import contract_with, make_key, write_run
+from .reports import forged, render, slim
 
 MakeBundle = Callable[..., Manifest]
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Two sealed runs in ``root`` (g1-001 passed and is signed by the buyer, g1-002 failed and
+    follows it), keys ``buyer`` and ``vendor`` beside them, and their reports by name."""
+
+    root: Path
+    made: dict[str, Path] = field(default_factory=dict)
+
+    def path(self, name: str) -> Path:
+        """``pass.en``, ``pass.zh``, ``fail.en``, ``both.en``; rendered once."""
+        if name not in self.made:
+            what, lang = name.split(".")
+            runs = {"pass": ["g1-001"], "fail": ["g1-002"], "both": ["g1-001", "g1-002"]}[what]
+            out = self.root / f"{name}.pdf"
+            self.made[name] = render([self.root / run for run in runs], lang, out)
+        return self.made[name]
+
+    def pdf(self, name: str) -> bytes:
+        return self.path(name).read_bytes()
+
+    @cached_property
+    def slim(self) -> bytes:
+        """``pass.en`` cut down to page 1, intact in everything that is checked without a bundle."""
+        return forged(self.pdf("pass.en"), slim)
+
+
+@pytest.fixture(scope="session")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
+    root = tmp_path_factory.mktemp("demo")
+    buyer, vendor = (make_key(root / party) for party in ("buyer", "vendor"))
+    terms = contract_with(f"buyer {buyer}", f'vendor valid-before="20400101" {vendor}')
+    first = write_run(root / "g1-001", contract=terms)
+    write_run(root / "g1-002", run=2, serial="ANOTHER", contract=terms, before=(1, first))
+    sign(root / "g1-001", root / "buyer", "buyer")
+    return Reports(root)
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def verify_report(path: Path, ask: Ask, bundles: Sequence[Path]) -> Findings:
             "(kvgate verify BUNDLE)"
         )
         found.unchecked.append(
-            f"figures, tables and drawings of the {report.pages} pages: "
+            f"figures, tables and drawings of its pages ({report.pages}): "
             f"kvgate verify {path} --bundle BUNDLE renders them again and compares"
         )
     found.summary = "; ".join(

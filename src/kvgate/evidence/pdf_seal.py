@@ -75,7 +75,7 @@ def with_checksum(pdf: bytes) -> bytes:
 def checksum_fault(pdf: bytes) -> str | None:
     """None where the file is as it was rendered (or was forged with care); else a sentence."""
     match = _last_id(pdf)
-    if match is None or len(match[2]) != len(_ZEROS):
+    if match is None or len(match[2]) != len(_ZEROS) or pdf.find(b"startxref", match.end()) < 0:
         return "it has no checksum of its own: it was changed, or is no report of ours"
     if with_checksum(pdf) != pdf:
         return "its bytes were changed after it was rendered"
