@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics as st
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -17,8 +18,8 @@ from markupsafe import Markup
 from kvgate.analyse.characteristic import (
     Characteristic,
     ClauseModel,
+    CurvePoint,
     clause_curve,
-    simulate_clause,
     simulate_gate,
 )
 from kvgate.analyse.pairs import cell_pairs, log_ratios
@@ -171,11 +172,8 @@ def _clause(
         marks.append(("design", designed(clause)))
     low, high = _ends(clause, here)
     effects = [float(x) for x in np.linspace(low, high, POINTS)]
-    curve = clause_curve(
-        model,
-        [benefit_of(clause.effect, e) for e in (*effects, *(v for _, v in marks))],
-        campaigns=CAMPAIGNS,
-        seed=SEED,
+    curve = _curve(
+        model, tuple(benefit_of(clause.effect, e) for e in (*effects, *(v for _, v in marks)))
     )
     points = [p.characteristic.with_retests(retests) for p in curve]
     rows = [
@@ -184,9 +182,7 @@ def _clause(
     ]
     if here is not None:
         benefits = tuple(benefit_of(clause.effect, v) for v in here)
-        at_here = simulate_clause(
-            replace(model, effects_log=benefits), campaigns=CAMPAIGNS, seed=SEED
-        )
+        at_here = _together((replace(model, effects_log=benefits),))
         rows.append((t("oc.here"), *_probabilities(at_here.with_retests(retests))))
     fallen = [
         Fallen(cell_name(f"{clause.workload}@{level}", t).rpartition(" · ")[2], f)
@@ -208,6 +204,17 @@ def _clause(
     return OperatingClause(
         clause.id, clause.text.in_(t.lang), chart, tuple(rows), t("oc.spread", values=values)
     )
+
+
+# One campaign is shown in two languages and two forms: what is played once serves them all.
+@lru_cache(maxsize=64)
+def _curve(model: ClauseModel, effects_log: tuple[float, ...]) -> tuple[CurvePoint, ...]:
+    return clause_curve(model, effects_log, campaigns=CAMPAIGNS, seed=SEED)
+
+
+@lru_cache(maxsize=64)
+def _together(models: tuple[ClauseModel, ...]) -> Characteristic:
+    return simulate_gate(models, campaigns=CAMPAIGNS, seed=SEED).gate
 
 
 def _effect(clause: CompareClause, effect: float) -> str:
@@ -247,12 +254,12 @@ def _gate(
     models: Sequence[tuple[ClauseModel, tuple[float, ...] | None]], retests: int, t: Texts
 ) -> list[str]:
     designs = [model for model, _ in models]
-    found = simulate_gate(designs, campaigns=CAMPAIGNS, seed=SEED).gate.with_retests(retests)
+    found = _together(tuple(designs)).with_retests(retests)
     passes, open_, fails, pairs = _probabilities(found)
     lines = [t("oc.gate", passes=passes, open=open_, fails=fails, pairs=pairs)]
     if all(here is not None for _, here in models):
         as_seen = [replace(m, effects_log=here) for m, here in models if here is not None]
-        seen = simulate_gate(as_seen, campaigns=CAMPAIGNS, seed=SEED).gate.with_retests(retests)
+        seen = _together(tuple(as_seen)).with_retests(retests)
         passes, open_, fails, _ = _probabilities(seen)
         lines.append(t("oc.gate_here", passes=passes, open=open_, fails=fails))
     return lines
