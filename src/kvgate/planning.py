@@ -27,6 +27,7 @@ from kvgate.contract import CompareClause, Contract, PairPlan
 from kvgate.criterion import Effect, benefit
 from kvgate.decide.compare import look_plan
 from kvgate.errors import UsageError
+from kvgate.planning_cost import Cost, Durations, cost, pairs_of
 
 CAMPAIGNS: Final = 10_000
 SEED: Final = 20_250_301
@@ -72,7 +73,7 @@ def designed(clause: CompareClause) -> float:
 
 def looks_of(contract: Contract, gate: int) -> LookPlan:
     """Looks and risks of the gate's comparing clauses. Raises UsageError where it has no pairs."""
-    return look_plan(contract, gate, _pairs(contract, gate))
+    return look_plan(contract, gate, pairs_of(contract, gate))
 
 
 def clause_model(
@@ -107,81 +108,6 @@ def _ends(clause: CompareClause) -> tuple[int, int]:
         return 0, round(100 * (clause.threshold + zone + 0.02))
     low = max(0.0, clause.threshold - 2 * zone)
     return round(100 * low), round(100 * (designed(clause) + 0.02))
-
-
-@dataclass(frozen=True, slots=True)
-class Durations:
-    """What the steps of a campaign cost, in seconds of the platform's time.
-
-    ``request_s`` is the engine's time for one request in a full closed loop: level / throughput.
-    """
-
-    start_s: float
-    prime_s: float
-    request_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Hours of a gate: ``fixed_h`` once (priming, reference session), ``pair_h`` for each pair.
-
-    ``blockwise_pair_h`` is what a pair would take if every block started the engine anew.
-    """
-
-    fixed_h: float
-    pair_h: float
-    blockwise_pair_h: float
-
-    def hours(self, pairs: float) -> float:
-        return self.fixed_h + self.pair_h * pairs
-
-
-def cost(contract: Contract, gate: int, durations: Durations) -> Cost:
-    """From the plan's cells: every session starts the engine once and measures every cell once.
-
-    A pool of prompts is primed once in every arm that has a store.
-    """
-    plan = _pairs(contract, gate)
-    cells = [(cells.workload, level) for cells in plan.cells for level in cells.levels]
-    reference = [(c.workload, level) for c in plan.reference_cells for level in c.levels]
-
-    def measured_s(chosen: Sequence[tuple[str, int]]) -> float:
-        counts = [contract.workloads[w].requests_per_level * level for w, level in chosen]
-        return durations.request_s * sum(counts)
-
-    blocks_s = measured_s(cells)
-    restored = dict.fromkeys(plan.compare, (cells, plan.pools))
-    if plan.reference_arm is not None:
-        restored.setdefault(plan.reference_arm, (reference, 1))
-    fixed_s = 0.0
-    for arm, (chosen, pools) in restored.items():
-        if contract.arms[arm].store != "none":
-            prompts = _primed(contract, chosen, pools)
-            fixed_s += durations.start_s + prompts * durations.prime_s
-    if plan.reference_arm is not None:
-        fixed_s += durations.start_s + measured_s(reference)
-    return Cost(
-        fixed_s / 3600,
-        2 * (durations.start_s + blocks_s) / 3600,
-        2 * (len(cells) * durations.start_s + blocks_s) / 3600,
-    )
-
-
-def _primed(contract: Contract, cells: Sequence[tuple[str, int]], pools: int) -> int:
-    """Prompts that an arm's store is given: every pool of the cold cells, and the probes once."""
-    prompts = 0
-    for name, level in dict.fromkeys(cells):
-        workload = contract.workloads[name]
-        count = {"cold_restore": pools, "probe": 1}.get(workload.kind, 0)
-        prompts += count * workload.requests_per_level * level
-    return prompts
-
-
-def _pairs(contract: Contract, gate: int) -> PairPlan:
-    plan = contract.gate(gate).pairs
-    if plan is None:
-        raise UsageError(f"gate {gate} of {contract.id} measures no pairs", remedy="add its plan")
-    return plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +221,7 @@ def plan_gate(
     earlier = [contract.gate(n).deadline_day for n in contract.gates if n < gate]
     return GatePlan(
         gate,
-        _pairs(contract, gate),
+        pairs_of(contract, gate),
         tuple(planned),
         at_design,
         at_truth,

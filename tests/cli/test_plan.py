@@ -138,13 +138,39 @@ def test_the_plan_is_printed_with_its_sentence_and_the_origin_of_the_spread(kvga
 
 
 def test_a_refused_contract_still_shows_why_and_ends_with_two(kvgate: Run) -> None:
-    ended = kvgate("plan", "--contract", CONTRACT, "--json")
+    ended = kvgate("plan", "--contract", CONTRACT, "--json", "--pair-sd", "0.058")
     told = json.loads(ended.out)
     assert (ended.code, ended.err.count("\n")) == (2, 1)
     assert "refused" in ended.err
     assert told["refused"]
-    assert "ASSUMED" in told["spread_source"]
     assert told["gates"][0]["at_design"]["pass"] < 0.95
+
+
+def test_without_options_the_contract_says_what_it_assumes_and_draws_it(
+    kvgate: Run, tmp_path: Path
+) -> None:
+    for name, begins in (("plan.svg", "<svg"), ("plan.html", "<!doctype html>")):
+        ended = kvgate("plan", "--contract", CONTRACT, "--chart", tmp_path / name)
+        assert (ended.code, ended.err) == (0, "")
+        assert "ASSUMED by the contract" in ended.out
+        drawn = (tmp_path / name).read_text()
+        assert drawn.startswith(begins)
+        for series in ("PASS", "FAIL", "INCONCLUSIVE"):
+            assert f">{series}</text>" in drawn
+        assert drawn.count("<polyline") == 3 * (1 + len(comparing(TERMS, 3)))
+    wrong = kvgate("plan", "--contract", CONTRACT, "--chart", tmp_path / "plan.png")
+    assert (wrong.code, wrong.err.count("\n")) == (2, 1)
+
+
+def test_a_gate_that_does_not_fit_between_its_deadlines_is_refused(
+    kvgate: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "tight.toml"
+    path.write_text(CONTRACT.read_text().replace("deadline_day = 49", "deadline_day = 22"))
+    ended = kvgate("plan", "--contract", path, "--start-minutes", "90")
+    assert ended.code == 2
+    assert "G3 takes up to" in ended.err
+    assert "DOES NOT FIT" in ended.out
 
 
 @pytest.mark.parametrize(

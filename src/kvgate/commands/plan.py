@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from kvgate.analyse.characteristic import Characteristic
     from kvgate.commands.spread import Spreads
     from kvgate.contract import Contract
-    from kvgate.planning import ClausePlan, Durations, FloorPlan, GatePlan
+    from kvgate.planning import ClausePlan, FloorPlan, GatePlan
+    from kvgate.planning_cost import Calendar, Durations
 
 BAR = 20
+START_MINUTES, PRIME_S, REQUEST_S = 13.0, 16.0, 1.15
+"""Of a 480B engine, assumed: one start, one computed prompt, one restored request."""
 
 
 def plan_command(
@@ -40,26 +43,31 @@ def plan_command(
         ),
     ] = None,
     start_minutes: Annotated[
-        float, typer.Option(min=0, help="Minutes of one engine start.")
-    ] = 13.0,
+        float | None, typer.Option(min=0, help="Minutes of one engine start.")
+    ] = None,
     prime_seconds: Annotated[
-        float, typer.Option(min=0, help="Seconds to prime one prompt.")
-    ] = 16.0,
+        float | None, typer.Option(min=0, help="Seconds to compute one prompt, as priming does.")
+    ] = None,
     request_seconds: Annotated[
-        float, typer.Option(min=0, help="Seconds per request of a block: level / throughput.")
-    ] = 1.15,
+        float | None, typer.Option(min=0, help="Seconds per restored request: level / throughput.")
+    ] = None,
+    chart: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it all into this .svg or .html.")
+    ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
-    """Print the operating characteristic of every comparing clause and gate.
+    """Print the operating characteristic of every comparing clause and gate, and the calendar.
 
     Refuses, with exit code 2, a contract whose gate would accept an appliance at the design effects
-    less often than 1 - producer's risk. Simulated with a fixed seed: the same input gives the same
-    answer. The defaults of the times are those of a 480B engine.
+    less often than 1 - producer's risk, or whose pairs do not fit between the deadlines. Simulated
+    with a fixed seed: the same input gives the same answer. Without options, spread and times are
+    those of the contract's [planning], else assumptions for a 480B engine; it is said which.
     """
     from kvgate.commands.plan_document import floor_document, gate_document
     from kvgate.commands.spread import spreads
     from kvgate.contract import load_contract
-    from kvgate.planning import CAMPAIGNS, SEED, Durations, comparing, noise_floors
+    from kvgate.planning import CAMPAIGNS, SEED, comparing, noise_floors
+    from kvgate.planning_cost import calendar
 
     terms = load_contract(contract)
     gates = [n for n in terms.gates if comparing(terms, n)]
@@ -72,12 +80,18 @@ def plan_command(
             remedy="a limit is either kept or not; the plan is for comparing clauses",
         )
     named = truths(truth or (), [c.id for c in clauses])
-    noise = spreads(pair_sd or (), from_g2, [*clauses, *floors])
-    durations = Durations(60 * start_minutes, prime_seconds, request_seconds)
+    noise = spreads(pair_sd or (), from_g2, [*clauses, *floors], terms.planning)
+    durations = durations_of(terms, start_minutes, prime_seconds, request_seconds)
     plans = [_planned(terms, n, noise, named, durations, upper=False) for n in gates]
     uppers = [_planned(terms, n, noise, {}, durations, upper=True) for n in gates]
     floor_plans = _floors(terms, noise)
+    days = calendar(terms, durations)
     refusals = [_refusal(p) for p in plans if not p.accepted]
+    refusals += [_no_time(d) for d in days if not d.fits]
+    if chart is not None:
+        from kvgate.commands.plan_chart import write_chart
+
+        write_chart(chart, terms, plans, noise.source)
     if json_output:
         document(
             {
@@ -90,6 +104,9 @@ def plan_command(
                     gate_document(p, u, noise, named) for p, u in zip(plans, uppers, strict=True)
                 ],
                 "noise_floors": [floor_document(f) for f in floor_plans],
+                "times_s": durations,
+                "calendar": days,
+                "weeks": terms.campaign.weeks,
                 "refused": refusals,
             }
         )
@@ -100,12 +117,33 @@ def plan_command(
         for plan, upper in zip(plans, uppers, strict=True):
             _print_gate(terms, plan, upper, noise, named)
         _print_floors(floor_plans)
+        _print_calendar(terms, durations, days)
+        if chart is not None:
+            say(f"chart: {chart}")
     if refusals:
         raise UsageError(
             f"refused: {'; '.join(refusals)}",
             where=str(contract),
-            remedy="raise max_pairs, widen indifference or design_effect, or quiet the platform",
+            remedy="raise max_pairs, widen indifference or design_effect, quiet the platform or "
+            "allow more days",
         )
+
+
+def durations_of(
+    terms: Contract, start_minutes: float | None, prime_s: float | None, request_s: float | None
+) -> Durations:
+    """Times from the options, else from the contract's [planning], else of a 480B engine."""
+    from kvgate.planning_cost import Durations
+
+    agreed = terms.planning
+    minutes = START_MINUTES if agreed is None else agreed.start_minutes or START_MINUTES
+    prime = PRIME_S if agreed is None or agreed.prime_seconds is None else agreed.prime_seconds
+    request = REQUEST_S if agreed is None else agreed.request_seconds or REQUEST_S
+    return Durations(
+        60 * (minutes if start_minutes is None else start_minutes),
+        prime if prime_s is None else prime_s,
+        request if request_s is None else request_s,
+    )
 
 
 def truths(given: Sequence[str], known: Sequence[str]) -> dict[str, tuple[float, ...]]:
@@ -223,6 +261,7 @@ def _print_gate(
         )
     say(f"  {gate_sentence(plan)}")
     say(f"  {_calendar(plan)}")
+    _print_ways(plan)
     say()
     say(f"  The whole gate, by the true effect of {plan.leading.id}:")
     _print_curve(plan.curve, plan)
@@ -238,12 +277,51 @@ def _calendar(plan: GatePlan) -> str:
         ("undecided", at.pairs_if_inconclusive),
     )
     parts = [f"{n:.1f} pairs, {cost.hours(n):.0f} h if {word}" for word, n in outcomes if n]
-    most = plan.pairs.max_pairs
-    blockwise = cost.fixed_h + cost.blockwise_pair_h * most
+    return f"At the design effects: {'; '.join(parts)}."
+
+
+def _print_ways(plan: GatePlan) -> None:
+    """The ways to measure the same pairs, with their hours."""
+    cost, most = plan.cost, plan.pairs.max_pairs
+    mean, fewest = plan.at_design.mean_pairs, plan.pairs.min_pairs
+    head = ("how the pairs are measured", f"{fewest} pairs", f"{mean:.1f} (mean)", f"{most} (most)")
+    rows: list[tuple[str, ...]] = [head]
+    for words, hours in (
+        ("sessions, pools primed once (this plan)", cost.hours),
+        ("the engine started for every block", cost.blockwise_hours),
+        ("the same, with prompts primed for each block", cost.fresh_hours),
+    ):
+        rows.append((words, *(f"{hours(n):.0f} h" for n in (fewest, mean, most))))
+    table(rows, indent=4)
+
+
+def _print_calendar(terms: Contract, durations: Durations, days: Sequence[Calendar]) -> None:
+    say()
+    say(
+        f"Calendar of {terms.campaign.weeks} weeks; one engine start {durations.start_s / 60:.3g} "
+        f"min, one computed prompt {durations.prime_s:.3g} s, one restored request "
+        f"{durations.request_s:.3g} s"
+    )
+    rows = [("gate", "by day", "days", "one run at most", "with every retest and rerun", "")]
+    for day in days:
+        hours = "facts only" if day.hours is None else f"{day.hours:.0f} h"
+        granted = "-" if day.granted_hours is None else f"{day.granted_hours:.0f} h"
+        fits = "" if day.fits else "DOES NOT FIT"
+        rows.append(
+            (f"G{day.gate}", str(day.deadline_day), str(day.window_days), hours, granted, fits)
+        )
+    table(rows, indent=2)
+    total = sum(d.hours for d in days if d.hours is not None)
+    say(
+        f"  all gates once, at most: {total:.0f} h of {24 * 7 * terms.campaign.weeks} h; "
+        f"{total / 8:.0f} days of 8 h or {total / 24:.0f} days and nights"
+    )
+
+
+def _no_time(day: Calendar) -> str:
     return (
-        f"At the design effects: {'; '.join(parts)}. At most {most} pairs, "
-        f"{cost.hours(most):.0f} h ({blockwise:.0f} h if every block restarted the engine), "
-        f"of {24 * plan.window_days} h between the deadlines."
+        f"G{day.gate} takes up to {day.hours or 0:.0f} h, its deadlines leave "
+        f"{24 * day.window_days} h"
     )
 
 

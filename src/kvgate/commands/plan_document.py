@@ -45,7 +45,8 @@ def gate_document(
             "per_pair": cost.pair_h,
             "at_most": cost.hours(most),
             "expected_at_design": cost.hours(plan.at_design.mean_pairs),
-            "at_most_blockwise": cost.fixed_h + cost.blockwise_pair_h * most,
+            "at_most_blockwise": cost.blockwise_hours(most),
+            "at_most_blockwise_fresh_prompts": cost.fresh_hours(most),
             "between_deadlines": 24 * plan.window_days,
         },
         "clauses": [
