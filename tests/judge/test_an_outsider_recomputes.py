@@ -1,0 +1,83 @@
+"""The script in docs/evidence.md: a third party gets the verdict's effects with pandas alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvgate.adjudicate import adjudicate
+from kvgate.evidence.seal import seal
+from kvgate.evidence.verify import verify
+
+from .builders import ROOT
+from .test_bundle import healthy
+
+__all__ = ["healthy"]
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    text = (ROOT / "docs" / "evidence.md").read_text()
+    found = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(found) == 1
+    path = tmp_path_factory.mktemp("outsider") / "recompute.py"
+    path.write_text(found[0])
+    return path
+
+
+@pytest.fixture
+def sealed(healthy: Path, tmp_path: Path) -> Path:
+    """The bundle with its verdict, sealed."""
+    root = tmp_path / "g3-001"
+    shutil.copytree(healthy, root)
+    (root / "verdict.json").write_bytes(adjudicate(root).verdict_json)
+    seal(root, previous_manifest_sha256=None, kvgate_version="0.0.test")
+    assert verify(root) == []
+    return root
+
+
+def run(script: Path, bundle: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(script), str(bundle)],
+        capture_output=True, text=True, check=False, cwd=script.parent, timeout=120,
+    )  # fmt: skip
+
+
+def test_the_script_imports_nothing_of_ours(script: Path) -> None:
+    names = {
+        alias.name.split(".")[0]
+        for node in ast.walk(ast.parse(script.read_text()))
+        for alias in (node.names if isinstance(node, ast.Import | ast.ImportFrom) else [])
+    }
+    modules = {
+        (node.module or "").split(".")[0]
+        for node in ast.walk(ast.parse(script.read_text()))
+        if isinstance(node, ast.ImportFrom)
+    }
+    assert modules <= {"pathlib"}
+    assert names <= {"hashlib", "json", "math", "sys", "Path", "pandas"}
+
+
+def test_the_script_gives_the_effects_of_the_verdict(script: Path, sealed: Path) -> None:
+    done = run(script, sealed)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "files as sealed, manifest" in lines[0]
+    assert {line.split()[0] for line in lines[1:]} == {"G3.1", "G3.2"}
+    for line in lines[1:]:
+        assert line.split()[2] in line.split("verdict")[1]
+
+
+def test_the_script_stops_at_a_file_that_was_changed(script: Path, sealed: Path) -> None:
+    path = sealed / "blocks/0/block.json"
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes() + b" ")
+    done = run(script, sealed)
+    assert done.returncode == 1
+    assert "blocks/0/block.json was changed" in done.stderr
