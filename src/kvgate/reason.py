@@ -109,6 +109,24 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "{count} of {n} answers differ from the recompute arm beyond the tolerance {tolerance}",
         "{n} 个回答中有 {count} 个与重算组的差异超出容差 {tolerance}",
     ),
+    "wrong_answers_unclear": (
+        "{count} of {n} answers are wrong in blocks that restored nothing or lost engine or "
+        "client; the cause cannot be told",
+        "在未恢复或引擎、客户端中断的测量块中，{n} 个回答有 {count} 个错误，原因无法判定",
+    ),
+    "failures_open": (
+        "{count} of {n} requests failed; that is above {limit} and chance may explain it",
+        "{n} 个请求中 {count} 个失败，高于 {limit}，但可能出于偶然",
+    ),
+    "answers_without_reference": (
+        "{count} answers have no recomputed reference to be compared with",
+        "{count} 个回答没有可对照的重算基准",
+    ),
+    "probe_block_at_fault": (
+        "the appliance spoiled probe blocks ({conditions}); right answers of the others are not "
+        "enough",
+        "设备自身使部分探测块无效（{conditions}），其余回答正确仍不足以判定",
+    ),
     "engine_disagrees_with_itself": (
         "the engine disagrees with itself in {count} of {n} answers; nothing can be said about the "
         "appliance",

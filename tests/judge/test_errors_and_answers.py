@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from kvgate.analyse.pairs import cell_pairs
 from kvgate.analyse.results import BlockResult
-from kvgate.contract import AnswersClause
+from kvgate.contract import AnswersClause, ErrorsClause
 from kvgate.decide import judge
-from kvgate.decide.answers import differs, judge_answers
-from kvgate.verdict import Decision, Verdict
+from kvgate.decide.answers import differs, judge_answers, judge_errors
+from kvgate.verdict import About, Decision, Verdict
 
 from .builders import (
     PROBES,
@@ -90,6 +91,30 @@ def test_errors_against_an_arm_that_only_the_reference_session_has_are_judged() 
 # --- answers ---------------------------------------------------------------------------------
 
 
+def errors_judged(failed: int, share_at_most: float) -> Verdict:
+    """``failed`` requests of one appliance block of 48 among six pairs of level 8."""
+    clause_ = next(c for c in contract().gate(3).clause if isinstance(c, ErrorsClause))
+    good = history()
+    one = next(b.n for b in good.blocks if of_appliance(b) and b.cell.level == 8)
+    analysis = failing(good, lambda b: b.n == one, failed) if failed else good
+    pairs = cell_pairs(analysis, "cold_restore", 8).pairs
+    terms = clause_.model_copy(update={"share_at_most": share_at_most})
+    return judge_errors(terms, pairs).verdict
+
+
+@pytest.mark.parametrize("failed, share_at_most, verdict", [
+    (0, 0.0, Verdict.PASS),
+    (1, 0.0, Verdict.FAIL),
+    (1, 0.01, Verdict.PASS),
+    (4, 0.01, Verdict.INCONCLUSIVE),
+    (12, 0.01, Verdict.FAIL),
+])  # fmt: skip
+def test_failures_fail_only_beyond_chance(
+    failed: int, share_at_most: float, verdict: Verdict
+) -> None:
+    assert errors_judged(failed, share_at_most) is verdict
+
+
 def test_wrong_answers_fail_and_have_no_retest() -> None:
     terms = contract()
     granting = terms.model_copy(
@@ -125,6 +150,41 @@ def test_an_answer_that_was_not_restored_says_nothing_of_the_appliance() -> None
     analysis = breaking(history(), of_appliance, "declared_source")
     found = judged_clause(with_wrong_answers(analysis, "appliance"), "G3.5")
     assert found.verdict is Verdict.INVALID
+
+
+def in_two_probe_blocks(block: BlockResult) -> bool:
+    return cell("probe", role="test")(block) and block.pair in {0, 3}
+
+
+def test_wrong_answers_hidden_in_blocks_that_restored_nothing_never_pass() -> None:
+    good = history()
+    hidden = {b.n for b in good.blocks if in_two_probe_blocks(b)}
+    answers = tuple(
+        answer(a.block, "appliance", int(a.prompt_digest[7:]), word="z") if a.block in hidden else a
+        for a in good.answers
+    )
+    for name in ("declared_source", "engine_alive", "client_ran"):
+        analysis = breaking(replace(good, answers=answers), in_two_probe_blocks, name)
+        found = judged_clause(analysis, "G3.5")
+        assert (found.verdict, found.reason.code) == (Verdict.INVALID, "wrong_answers_unclear")
+
+
+def test_probe_blocks_that_the_appliance_spoiled_forbid_a_pass() -> None:
+    analysis = breaking(
+        history(), in_two_probe_blocks, "declared_source", about=About.APPLIANCE, ok=False
+    )
+    found = judged_clause(analysis, "G3.5")
+    assert (found.verdict, found.reason.code) == (Verdict.INVALID, "probe_block_at_fault")
+
+
+def test_an_answer_without_a_reference_forbids_a_pass() -> None:
+    good = history()
+    lost = next(a.prompt_digest for a in good.answers if a.arm == "recompute")
+    answers = tuple(
+        a for a in good.answers if not (a.arm == "recompute" and a.prompt_digest == lost)
+    )
+    found = judged_clause(replace(good, answers=answers), "G3.5")
+    assert (found.verdict, found.reason.code) == (Verdict.INVALID, "answers_without_reference")
 
 
 def test_an_engine_that_disagrees_with_itself_is_invalid_before_anything_is_said() -> None:

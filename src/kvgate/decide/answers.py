@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scipy.stats import beta
 
 from kvgate.analyse.pairs import Pair
 from kvgate.analyse.results import Analysis, Answer, BlockResult
@@ -42,72 +45,115 @@ def judge_answers(
 
     The floor is the engine against itself: reference prompts answered in more than one block. Where
     it disagrees with itself more than the contract tolerates, nothing is said of the appliance.
-    A wrong answer counts whatever else was wrong with its block; right ones count towards
-    ``min_answers`` only from valid blocks, of which ``plan`` lets only so many be excluded.
+
+    Every finished answer of the tested arm is looked at. One that was restored and is wrong speaks
+    against the appliance, whatever else was wrong with its block. A wrong one whose block restored
+    nothing, lost its engine or its client has a cause that cannot be told: never a FAIL and never a
+    PASS. Right ones count towards ``min_answers`` only from valid blocks, of which ``plan`` lets
+    only so many be excluded, and none of them by the appliance's own fault.
     """
-    usable = _usable_blocks(analysis.blocks)
-    reference: dict[str, list[Answer]] = {}
-    tested: list[Answer] = []
-    for answer in sorted(analysis.answers, key=lambda a: a.block):
-        if answer.block not in usable:
-            continue
-        if answer.arm == clause.reference_arm:
-            reference.setdefault(answer.prompt_digest, []).append(answer)
-        elif answer.arm == clause.arm:
-            tested.append(answer)
-    tolerance = clause.logprob_tolerance
-    own = [
-        differs(a[0], other, tolerance)
-        for a in reference.values()
-        for other in a[1:]
-        if other.block != a[0].block
-    ]
-    wrong = [
-        differs(reference[a.prompt_digest][0], a, tolerance)
-        for a in tested
-        if a.prompt_digest in reference
-    ]
-    valid = {b.n for b in analysis.blocks if b.valid}
-    sound = len(
-        {(a.block, a.prompt_digest) for a in tested
-         if a.prompt_digest in reference and a.block in valid}
-    )  # fmt: skip
-    n, count = len(wrong), sum(wrong)
-    excluded = _excluded(clause, analysis)
+    told = _told_apart(clause, analysis)
+    tolerance, allowed = clause.logprob_tolerance, clause.wrong_share_at_most
+    own, n, count = told.own, len(told.restored), sum(told.restored)
+    excluded, spoiled = _excluded(clause, analysis), _spoiled(clause, analysis)
     limit = 1.0 if plan is None else plan.excluded_share_at_most
     share = count / n if n else None
     shown: dict[str, Param] = {"count": count, "n": n, "tolerance": f"{number(tolerance)} nat"}
-    if own and sum(own) / len(own) > clause.wrong_share_at_most:
-        verdict, reason = Verdict.INVALID, Reason(
-            "engine_disagrees_with_itself", {"count": sum(own), "n": len(own)})  # fmt: skip
-    elif share is not None and share > clause.wrong_share_at_most:
+    verdict = Verdict.INVALID
+    if own and sum(own) / len(own) > allowed:
+        reason = Reason("engine_disagrees_with_itself", {"count": sum(own), "n": len(own)})
+    elif share is not None and share > allowed:
         verdict, reason = Verdict.FAIL, Reason("wrong_answers", shown)
+    elif told.unclear and sum(told.unclear) / len(told.unclear) > allowed:
+        reason = Reason(
+            "wrong_answers_unclear", {"count": sum(told.unclear), "n": len(told.unclear)}
+        )
+    elif told.without_reference:
+        reason = Reason("answers_without_reference", {"count": told.without_reference})
     elif excluded > limit:
-        verdict, reason = Verdict.INVALID, Reason(
+        reason = Reason(
             "blocks_excluded",
             {"where": clause.workload, "arm": clause.arm, "share": percent(excluded),
              "limit": percent(limit, exact=True)})  # fmt: skip
-    elif sound < clause.min_answers:
-        verdict, reason = Verdict.INVALID, Reason(
-            "few_answers", {"n": sound, "needed": clause.min_answers})  # fmt: skip
+    elif told.sound < clause.min_answers:
+        reason = Reason("few_answers", {"n": told.sound, "needed": clause.min_answers})
     elif not own:
-        verdict, reason = Verdict.INVALID, Reason("no_answer_floor")
+        reason = Reason("no_answer_floor")
+    elif spoiled:
+        reason = Reason("probe_block_at_fault", {"conditions": ", ".join(spoiled)})
     else:
         verdict, reason = Verdict.PASS, Reason("met")
-    figure = Figure(clause.workload, share, "1", "<=", clause.wrong_share_at_most, verdict, reason,
+    figure = Figure(clause.workload, share, "1", "<=", allowed, verdict, reason,
                     n, details={"engine_itself": sum(own) / len(own) if own else None})  # fmt: skip
     return ClauseVerdict(
         clause.id, "answers", clause.metric, clause.text.model_dump(), verdict, reason, (figure,)
     )
 
 
-# An answer that is wrong is wrong however the block went otherwise, but only a restored answer
-# speaks of the appliance and only a recomputed one is a reference.
+# Only a restored answer speaks of the appliance and only a recomputed one is a reference.
 _NEEDED = frozenset({"declared_source", "engine_alive", "client_ran"})
 
 
-def _usable_blocks(blocks: Sequence[BlockResult]) -> set[int]:
-    return {b.n for b in blocks if {c.name for c in b.conditions if c.ok is True} >= _NEEDED}
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Whether each answer was wrong, by what it can speak of.
+
+    ``own``: the engine against itself. ``restored`` and ``unclear``: of the tested arm, from blocks
+    that did and did not do what the workload says. ``sound``: different answers that can count.
+    """
+
+    own: tuple[bool, ...]
+    restored: tuple[bool, ...]
+    unclear: tuple[bool, ...]
+    without_reference: int
+    sound: int
+
+
+def _told_apart(clause: AnswersClause, analysis: Analysis) -> _Told:
+    usable = {
+        b.n for b in analysis.blocks if {c.name for c in b.conditions if c.ok is True} >= _NEEDED
+    }
+    valid = {b.n for b in analysis.blocks if b.valid}
+    every = sorted(analysis.answers, key=lambda a: a.block)
+    reference: dict[str, list[Answer]] = {}
+    for answer in every:
+        if answer.arm == clause.reference_arm and answer.block in usable:
+            reference.setdefault(answer.prompt_digest, []).append(answer)
+    tested = [a for a in every if a.arm == clause.arm]
+    known = [a for a in tested if a.prompt_digest in reference]
+
+    def wrong(answer: Answer) -> bool:
+        first = reference[answer.prompt_digest][0]
+        return differs(first, answer, clause.logprob_tolerance)
+
+    return _Told(
+        own=tuple(
+            differs(a[0], other, clause.logprob_tolerance)
+            for a in reference.values()
+            for other in a[1:]
+            if other.block != a[0].block
+        ),
+        restored=tuple(wrong(a) for a in known if a.block in usable),
+        unclear=tuple(wrong(a) for a in known if a.block not in usable),
+        without_reference=len(tested) - len(known),
+        sound=len({(a.block, a.prompt_digest) for a in known if a.block in valid & usable}),
+    )
+
+
+def _spoiled(clause: AnswersClause, analysis: Analysis) -> tuple[str, ...]:
+    """Conditions that the appliance itself broke in probe blocks: what it did not restore there
+    must not leave only right answers behind."""
+    return tuple(
+        sorted(
+            {
+                c.name
+                for b in analysis.blocks
+                if b.arm == clause.arm and b.cell.workload == clause.workload and not b.interrupted
+                for c in b.conditions
+                if c.about is About.APPLIANCE and c.ok is False
+            }
+        )
+    )
 
 
 def _excluded(clause: AnswersClause, analysis: Analysis) -> float:
@@ -137,7 +183,8 @@ def judge_errors(clause: ErrorsClause, pairs: Sequence[Pair]) -> ClauseVerdict:
     both = sum(_failed(p.reference) > 0 for p in usable)
     against = sum(_failed(p.test) > 0 for p in healthy)
     over = share is not None and share > clause.share_at_most
-    if over and n_pairs >= clause.min_pairs and against > both:
+    beyond_chance = over and _share_at_least(failed, n) > clause.share_at_most
+    if beyond_chance and n_pairs >= clause.min_pairs and against > both:
         reason = Reason("appliance_errors", {"count": failed, "n": n, "kinds": kinds,
                                              "reference": clause.compare[0]})  # fmt: skip
         verdict = Verdict.FAIL
@@ -147,6 +194,10 @@ def judge_errors(clause: ErrorsClause, pairs: Sequence[Pair]) -> ClauseVerdict:
     elif n_pairs < clause.min_pairs:
         verdict, reason = Verdict.INVALID, Reason(
             "few_healthy_pairs", {"n": n_pairs, "needed": clause.min_pairs})  # fmt: skip
+    elif over and not beyond_chance:
+        verdict, reason = Verdict.INCONCLUSIVE, Reason(
+            "failures_open", {"count": failed, "n": n,
+                              "limit": percent(clause.share_at_most, exact=True)})  # fmt: skip
     elif share is None or share > clause.share_at_most:
         verdict, reason = Verdict.INVALID, Reason(
             "failures_unclear", {"share": "–" if share is None else percent(share)})  # fmt: skip
@@ -156,6 +207,11 @@ def judge_errors(clause: ErrorsClause, pairs: Sequence[Pair]) -> ClauseVerdict:
     return ClauseVerdict(
         clause.id, "errors", clause.metric, clause.text.model_dump(), verdict, reason, (figure,)
     )
+
+
+def _share_at_least(failed: int, n: int) -> float:
+    """Lower end of the one-sided 95 % interval of a share; above 0 from one failure on."""
+    return float(beta.ppf(0.05, failed, n - failed + 1)) if failed else 0.0
 
 
 def _failed(block: BlockResult) -> int:
