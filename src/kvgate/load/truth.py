@@ -47,11 +47,13 @@ class Truth(msgspec.Struct, kw_only=True):
     """What really happened to one request, ns on this host's CLOCK_MONOTONIC.
 
     ``received_ns``: this process had the whole request. ``first_write_ns``, ``last_write_ns``:
-    directly before the first and last token were handed to the kernel.
+    directly before the first and last token were handed to the kernel. ``name`` is the id that
+    the events of the answer carried.
     """
 
     request_id: str
     kind: str
+    name: str = ""
     received_ns: int
     first_write_ns: int | None = None
     last_write_ns: int | None = None
@@ -80,6 +82,7 @@ class TruthServer:
         self._encode = msgspec.json.Encoder().encode
         self._heap: list[tuple[int, int, _Play]] = []
         self._number = 0
+        self._requests = 0
         self._draw = random.Random(0)
         self._arrived: deque[_Peer] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -109,10 +112,18 @@ class TruthServer:
         kind = model.removeprefix("misbehave:") if ":" in model else self.choose_kind()
         settings = self.settings
         tokens = settings.tokens or int(body.get("max_tokens") or 16)
+        self._requests += 1
+        name = f"truth-{self._requests}"
         script = script_for(
-            kind, body, chat=chat, ttft_s=settings.ttft_s, gap_s=settings.gap_s, tokens=tokens
+            kind,
+            body,
+            chat=chat,
+            ttft_s=settings.ttft_s,
+            gap_s=settings.gap_s,
+            tokens=tokens,
+            name=name,
         )
-        truth = Truth(request_id=request_id, kind=kind, received_ns=received_ns)
+        truth = Truth(request_id=request_id, kind=kind, name=name, received_ns=received_ns)
         play = _Play(peer, truth, script)
         if play.next is not None:
             play.due_ns = received_ns + int(play.next.after_s * NS_PER_S)
@@ -249,6 +260,8 @@ class _Peer(asyncio.Protocol):
             fields_wanted = msgspec.json.decode(body)
             request_id = fields.get("x-request-id", "")
             self._server.play(self, request_id, fields_wanted, chat, self._received_ns)
+        elif path.endswith("/models"):
+            self._plain(b"200 OK", b'{"object":"list","data":[{"id":"truth","object":"model"}]}')
         else:
             self._plain(b"200 OK" if path == "/health" else b"404 Not Found", b"{}")
 

@@ -85,8 +85,9 @@ def count_prompt(body: dict[str, Any]) -> int:
 class _Writer:
     """Chunks of one answer in the form of one endpoint."""
 
-    def __init__(self, kind: str, body: dict[str, Any], chat: bool) -> None:
+    def __init__(self, kind: str, body: dict[str, Any], chat: bool, name: str) -> None:
         self.kind = kind
+        self.name = name
         self.chat = chat
         self.prompt_tokens = count_prompt(body)
         self.ids = bool(body.get("return_token_ids")) or kind == "packed"
@@ -104,7 +105,7 @@ class _Writer:
 
     def chunk(self, choice: dict[str, Any] | None) -> bytes:
         fields: dict[str, Any] = {
-            "id": "truth",
+            "id": self.name,
             "object": "chat.completion.chunk" if self.chat else "text_completion",
             "created": 0,
             "model": "truth",
@@ -161,9 +162,19 @@ class _Writer:
 
 
 def script_for(
-    kind: str, body: dict[str, Any], *, chat: bool, ttft_s: float, gap_s: float, tokens: int
+    kind: str,
+    body: dict[str, Any],
+    *,
+    chat: bool,
+    ttft_s: float,
+    gap_s: float,
+    tokens: int,
+    name: str = "truth",
 ) -> Script:
-    """The acts of one answer of ``tokens`` tokens; ``kind`` is one of KINDS or ``""``."""
+    """The acts of one answer of ``tokens`` tokens; ``kind`` is one of KINDS or ``""``.
+
+    ``name`` is the id that its events carry.
+    """
     whole = {
         "http_500": (b"500 Internal Server Error", {"error": {"message": "engine is dead"}}),
         "http_429": (b"429 Too Many Requests", {"error": {"message": "slow down"}}),
@@ -180,7 +191,7 @@ def script_for(
         return iter([Act(0, end="close")])
     if kind == "silent":
         return iter([Act(0, end="hang")])
-    acts = _answer(kind, _Writer(kind, body, chat), ttft_s, gap_s, tokens)
+    acts = _answer(kind, _Writer(kind, body, chat, name), ttft_s, gap_s, tokens)
     if kind == "byte_by_byte":
         return _split(acts)
     if kind == "until_close":
