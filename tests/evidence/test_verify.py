@@ -19,7 +19,7 @@ from kvgate.evidence.verify import KINDS, Problem, verify
 
 from .conftest import MakeBundle
 
-MUTATIONS = 2_400
+MUTATIONS = 2_100
 
 
 def _put(path: Path, data: bytes) -> None:

@@ -50,6 +50,23 @@ def test_properties_name_gate_verdict_decision_and_contract() -> None:
     assert shown["rehearsal"] == "true"
 
 
+def test_a_clause_carries_its_figures_as_properties() -> None:
+    verdict = example.gate3("pass").verdict
+    root = ET.fromstring(render_junit(verdict, "5" * 64))
+    case = root.findall("testcase")[0]
+    shown = {p.get("name"): p.get("value") for p in case.findall("properties/property")}
+    figure = verdict.clauses[0].figures[0]
+    assert isinstance(figure.value, float)
+    assert shown["clause"] == "G3.1"
+    assert shown[f"value {figure.where}"] == f"{figure.value:.6g}"
+    assert shown[f"unit {figure.where}"] == "1"
+    assert shown[f"n {figure.where}"] == str(figure.n)
+    missing = [c for c in root.findall("testcase") if c.find("properties") is None]
+    assert missing == []
+    suite_says = {p.get("name"): p.get("value") for p in root.findall("properties/property")}
+    assert suite_says["manifest_sha256"] == "5" * 64
+
+
 def test_a_gate_without_clauses_is_an_error_not_a_pass() -> None:
     root = suite(replace(example.gate1().verdict, clauses=()))
     assert root.get("errors") == "1"

@@ -164,6 +164,8 @@ def report_command(
             for path, judged in zip(bundles, all_judged, strict=True):
                 junit = form is Format.JUNIT
                 file = folder / f"{path.resolve().name}{'.junit.xml' if junit else '.blocks.csv'}"
-                say(str(write_file(
-                    file, render_junit(judged.verdict) if junit else blocks_csv(judged.analysis)
-                )))  # fmt: skip
+                if junit:
+                    data = render_junit(judged.verdict, judged.bundle.manifest_sha256)
+                else:
+                    data = blocks_csv(judged.analysis)
+                say(str(write_file(file, data)))

@@ -49,7 +49,9 @@ def publish(bundle: Path, out: Path, history: Sequence[PastRun] = ()) -> Publish
     name = bundle.resolve().name
     pdf = tuple(render_pdf([item], lang, out / f"{name}.{lang}.pdf") for lang in LANGUAGES)
     html = tuple(render_html([item], lang, out / f"{name}.{lang}.html") for lang in LANGUAGES)
-    junit = write_file(out / f"{name}.junit.xml", render_junit(judged.verdict))
+    junit = write_file(
+        out / f"{name}.junit.xml", render_junit(judged.verdict, judged.bundle.manifest_sha256)
+    )
     blocks = write_file(out / f"{name}.blocks.csv", blocks_csv(judged.analysis))
     return Published(pdf, html, junit, bundle / "verdict.json", blocks)
 
