@@ -1,4 +1,5 @@
-"""G4, stability: no drift, no leak, no unexplained restart; every fault is survived."""
+"""G4, stability: no drift, no leak, no wrong answer, no unexplained restart; every fault is survived,
+and the tier under test was really used all the time."""
 
 import pytest
 
@@ -40,4 +41,29 @@ def test_the_run_was_observed(verdict: ClauseVerdict) -> None:
 
 @clause("G4.7")
 def test_the_run_lasted_the_agreed_time(verdict: ClauseVerdict) -> None:
+    assert verdict.accepted, verdict.reason
+
+
+@clause("G4.8")
+def test_the_prompts_were_restored_by_the_appliance(verdict: ClauseVerdict) -> None:
+    assert verdict.accepted, verdict.reason
+
+
+@clause("G4.9")
+def test_no_answer_is_wrong(verdict: ClauseVerdict) -> None:
+    assert verdict.accepted, verdict.reason
+
+
+@clause("G4.10")
+def test_throughput_does_not_fall(verdict: ClauseVerdict) -> None:
+    assert verdict.accepted, verdict.reason
+
+
+@clause("G4.11")
+def test_no_window_is_much_worse_than_the_others(verdict: ClauseVerdict) -> None:
+    assert verdict.accepted, verdict.reason
+
+
+@clause("G4.12")
+def test_service_is_as_before_soon_after_each_fault(verdict: ClauseVerdict) -> None:
     assert verdict.accepted, verdict.reason

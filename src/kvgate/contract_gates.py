@@ -64,8 +64,31 @@ class Fault(Frozen):
     at_s: Positive
 
 
+class Canaries(Frozen):
+    """Prompts with log-probabilities that are asked all through a soak, one every ``every_s``
+    (campaign seconds), round over the prompts of a ``workload`` block at ``level``.
+
+    ``reference_arm``, which has no store, answers them before the soak and again after it: the
+    right answers, the engine against itself, and the proof that it can answer without the store.
+    ``logprob_tolerance`` in nats.
+    """
+
+    workload: Name
+    level: Level
+    every_s: Positive
+    reference_arm: Name
+    logprob_tolerance: Positive
+    min_answers: PositiveInt
+
+
 class SoakPlan(Frozen):
-    """A long run of one arm; times are campaign seconds (a rehearsal compresses them)."""
+    """A long run of one arm; times are campaign seconds (a rehearsal compresses them).
+
+    ``edge_s`` is the length of the first and of the last stretch that are compared.
+    ``upper_tiers_tokens`` is what the engine's own cache and a DRAM tier before the store hold
+    together: the pool of prompts is larger, so that every prompt is cold when its turn comes again.
+    After a fault TTFT is normal when it is within ``recovered_within`` of the median before.
+    """
 
     arm: Name
     workload: Name
@@ -73,7 +96,11 @@ class SoakPlan(Frozen):
     duration_s: Positive
     window_s: Positive
     warmup_s: float = Field(ge=0)
+    edge_s: Positive
+    upper_tiers_tokens: PositiveInt
     breaker_failed_share: Fraction
+    recovered_within: Fraction
+    canaries: Canaries | None = None
     faults: tuple[Fault, ...] = ()
 
 

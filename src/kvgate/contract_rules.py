@@ -17,6 +17,7 @@ from kvgate.contract_gates import (
     ErrorsClause,
     GateTerms,
     LimitClause,
+    SoakPlan,
 )
 from kvgate.contract_tables import Arm, Workload
 from kvgate.criterion import BLOCK_STATISTICS, LESS_IS_BETTER, METRICS, Effect, Metric, Source
@@ -71,17 +72,40 @@ def _plan(
         if twice:
             yield "pairs.cells", f"the cell {twice[0]}@{twice[1]} stands twice"
     if soak is not None:
-        if soak.arm not in arms:
-            yield "soak.arm", _unknown_arm(soak.arm, arms)
-        if soak.workload not in workloads:
-            yield "soak.workload", f"unknown workload {soak.workload!r}"
-        if soak.window_s > soak.duration_s:
-            yield "soak.window_s", "a window is longer than the soak"
-        if soak.warmup_s >= soak.duration_s:
-            yield "soak.warmup_s", "the warm-up is as long as the soak"
-        late = [fault for fault in soak.faults if fault.at_s >= soak.duration_s]
-        if late:
-            yield "soak.faults", f"{late[0].kind} at {late[0].at_s:g} s lies behind the soak's end"
+        yield from _soak(soak, arms, workloads)
+
+
+def _soak(
+    soak: SoakPlan, arms: Mapping[str, Arm], workloads: Mapping[str, Workload]
+) -> Iterator[Problem]:
+    if soak.arm not in arms:
+        yield "soak.arm", _unknown_arm(soak.arm, arms)
+    if soak.workload not in workloads:
+        yield "soak.workload", f"unknown workload {soak.workload!r}"
+    elif workloads[soak.workload].kind != "cold_restore":
+        yield "soak.workload", f"{soak.workload} is no cold restore: it would not ask the store"
+    if soak.window_s > soak.duration_s:
+        yield "soak.window_s", "a window is longer than the soak"
+    if soak.warmup_s >= soak.duration_s:
+        yield "soak.warmup_s", "the warm-up is as long as the soak"
+    elif soak.warmup_s + 2 * soak.edge_s > soak.duration_s:
+        yield "soak.edge_s", "first and last stretch overlap: make edge_s shorter"
+    if soak.edge_s < soak.window_s:
+        yield "soak.edge_s", "a stretch shorter than a window has no value"
+    late = [fault for fault in soak.faults if fault.at_s >= soak.duration_s]
+    if late:
+        yield "soak.faults", f"{late[0].kind} at {late[0].at_s:g} s lies behind the soak's end"
+    canaries = soak.canaries
+    if canaries is None:
+        return
+    if canaries.workload not in workloads or workloads[canaries.workload].kind != "probe":
+        yield "soak.canaries.workload", f"{canaries.workload!r} is no workload of kind probe"
+    if canaries.every_s > soak.window_s:
+        yield "soak.canaries.every_s", "a window would have no canary: make every_s shorter"
+    if canaries.reference_arm not in arms:
+        yield "soak.canaries.reference_arm", _unknown_arm(canaries.reference_arm, arms)
+    elif arms[canaries.reference_arm].store != "none":
+        yield "soak.canaries.reference_arm", "the reference must have no store"
 
 
 def _clause(terms: GateTerms, clause: Clause, arms: Mapping[str, Arm]) -> Iterator[Problem]:
@@ -157,6 +181,10 @@ def _limit(
         yield "metric", f"{metric.name} needs reference_arm, arm, workload and their tolerance"
     elif terms.soak is None:
         yield "metric", f"{metric.name} is measured in a soak, and the gate has none"
+    elif metric.name == "soak_wrong_answers" and terms.soak.canaries is None:
+        yield "metric", "soak_wrong_answers needs the soak's canaries"
+    elif metric.name in {"fault_proved", "fault_recovery_time"} and not terms.soak.faults:
+        yield "metric", f"{metric.name} needs faults in the soak's plan"
 
 
 def _answers(terms: GateTerms, clause: AnswersClause) -> Iterator[Problem]:

@@ -90,15 +90,48 @@ METRICS: Final = _metrics(
     ("gpu_count", "1", Source.FACT, "accelerators that the vendor's tool lists"),
     ("clock_offset", "s", Source.FACT, "absolute offset that chronyc tracking reports"),
     ("model_load_time", "s", Source.FACT, "start of the engine to its first healthy answer"),
-    ("soak_error_share", "1", Source.SOAK, "worst share of failed requests in a sliding window"),
-    ("soak_ttft_drift", "1", Source.SOAK, "change of window TTFT p50 over the run, Theil-Sen"),
-    ("soak_memory_slope", "1", Source.SOAK, "growth of the engine's resident memory over the run"),
+    (
+        "soak_error_share",
+        "1",
+        Source.SOAK,
+        "worst share, over sliding windows, of failed requests or of time without a good one",
+    ),
+    (
+        "soak_restored_share",
+        "1",
+        Source.SOAK,
+        "lowest share, over windows, of prompt tokens that came from where the workload says",
+    ),
+    (
+        "soak_ttft_drift",
+        "1",
+        Source.SOAK,
+        "rise of window TTFT p50: larger of last against first stretch and of Theil-Sen",
+    ),
+    (
+        "soak_throughput_drift",
+        "1",
+        Source.SOAK,
+        "fall of window throughput: larger of last against first stretch and of Theil-Sen",
+    ),
+    (
+        "soak_worst_window",
+        "1",
+        Source.SOAK,
+        "by how much the worst window lies above the median, in TTFT p50 or time per token",
+    ),
+    (
+        "soak_memory_slope",
+        "1",
+        Source.SOAK,
+        "growth of the engine's resident memory: larger of last against first and of Theil-Sen",
+    ),
     ("soak_restarts", "1", Source.SOAK, "engine or store restarts that no injected fault explains"),
     ("soak_coverage", "1", Source.SOAK, "share of the planned observations that were made"),
     ("soak_duration", "s", Source.SOAK, "length of the observed run, campaign time"),
-    ("soak_wrong_answers", "1", Source.SOAK, "canary answers that differ from the reference"),
+    ("soak_wrong_answers", "1", Source.SOAK, "canary answers that differ from the recomputed ones"),
     ("fault_proved", "1", Source.SOAK, "injected faults that are proved to have taken effect"),
-    ("fault_recovery_time", "s", Source.SOAK, "end of an injected fault to service as before"),
+    ("fault_recovery_time", "s", Source.SOAK, "longest time from an injected fault to normal TTFT"),
 )
 
 OF_THE_INSTRUMENT: Final = frozenset({"soak_coverage", "soak_duration", "fault_proved"})
@@ -107,8 +140,8 @@ OF_THE_INSTRUMENT: Final = frozenset({"soak_coverage", "soak_duration", "fault_p
 LESS_IS_BETTER: Final = frozenset({
     "ttft", "itl", "failed_requests", "wrong_answers", "kernel_errors_24h", "link_flaps",
     "nvme_critical_warning", "clock_offset", "model_load_time", "soak_error_share",
-    "soak_ttft_drift", "soak_memory_slope", "soak_restarts", "soak_wrong_answers",
-    "fault_recovery_time",
+    "soak_ttft_drift", "soak_throughput_drift", "soak_worst_window", "soak_memory_slope",
+    "soak_restarts", "soak_wrong_answers", "fault_recovery_time",
 })  # fmt: skip
 """Metrics of which less is better; of every other number more is, and texts are neither."""
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kvgate.analyse.block import BlockStatistics
 from kvgate.plan import Cell
-from kvgate.verdict import Condition
+from kvgate.verdict import About, Condition, Exclusion
 
 INTERRUPTED: Final = "interrupted"
 """A session's state in ``plan.json``, and the condition that its blocks broke."""
@@ -70,18 +70,28 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A value of a metric at one place: a host's fact or a number of a long run."""
+    """A value of a metric at one place: a host's fact or a number of a long run.
+
+    ``about`` says whom a value outside its limit speaks about; None leaves that to the metric.
+    ``detail`` says why there is no value, or why it speaks about nobody but the appliance or not.
+    """
 
     metric: str
     where: str
     value: float | str | None
     unit: str
     detail: str = ""
+    about: About | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SoakWindow:
-    """One window of a long run; times in campaign seconds since its start."""
+    """One window of a long run; times in campaign seconds since its start.
+
+    The shares are of the engine's prompt tokens in the window, ``bytes_share`` is bytes that the
+    store read over those that the restored tokens need; ``excused`` where it touches the recovery
+    from a proved planned fault.
+    """
 
     start_s: float
     end_s: float
@@ -90,16 +100,28 @@ class SoakWindow:
     ttft_p50_s: float | None
     output_tok_per_s: float | None
     resident_bytes: float | None
+    restored_share: float | None = None
+    engine_cache_share: float | None = None
+    bytes_share: float | None = None
+    excused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SoakEvent:
-    """Something that happened in a long run: an injected fault with its proof, or a restart."""
+    """Something that happened in a long run: an injected fault with its proof, or a restart.
+
+    ``ended_s`` is when the injection was over (None: not told).
+    """
 
     at_s: float
     kind: str
     detail: str
     proved: bool | None
+    ended_s: float | None = None
+
+
+Configuration = Mapping[str, Mapping[str, str]]
+"""What was under test: kind (engine, tuning, ...) -> place -> what it said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,5 +142,6 @@ class Analysis:
     expected_hosts: Mapping[str, tuple[str, ...]]
     time_scale: float
     samples: Mapping[int, Mapping[str, NDArray[np.float64]]] = field(default_factory=dict)
-    configuration: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    configuration: Configuration = field(default_factory=dict)
     hours: float | None = None
+    soak_exclusions: tuple[Exclusion, ...] = ()

@@ -132,7 +132,9 @@ def gate4(gap: bool = False) -> ReportInput:
     )
     values = {"soak_error_share": 0.0056, "soak_ttft_drift": 0.041, "soak_memory_slope": 0.031,
               "soak_restarts": 0.0, "fault_proved": 1.0, "soak_coverage": 1.0,
-              "soak_duration": 3600.0}  # fmt: skip
+              "soak_duration": 3600.0, "soak_restored_share": 0.998, "soak_wrong_answers": 0.0,
+              "soak_throughput_drift": 0.02, "soak_worst_window": 0.31,
+              "fault_recovery_time": 90.0}  # fmt: skip
     if gap:
         values["soak_coverage"] = 0.833
     clauses = []
