@@ -114,6 +114,15 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "client; the cause cannot be told",
         "在未恢复或引擎、客户端中断的测量块中，{n} 个回答有 {count} 个错误，原因无法判定",
     ),
+    "arms_differ": (
+        "the arms differ in more than the store: {what} is {value} in {arm} and {found} in {other}",
+        "两组之间除存储外还有差异：{what} 在 {arm} 组为 {value}，在 {other} 组为 {found}",
+    ),
+    "engine_not_told": (
+        "the {arm} arm does not tell which engine build it ran; nobody knows that both arms ran "
+        "the same",
+        "{arm} 组未说明所用引擎版本，无法确认两组引擎相同",
+    ),
     "failures_open": (
         "{count} of {n} requests failed; that is above {limit} and chance may explain it",
         "{n} 个请求中 {count} 个失败，高于 {limit}，但可能出于偶然",

@@ -143,7 +143,21 @@ def history(truth: Truth = GOOD, pairs: int = 6, gate: int = 3) -> Analysis:
         expected_hosts={},
         time_scale=1.0,
         samples=samples,
+        configuration=configured(),
     )
+
+
+def configured(**other: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Every arm ran the same engine; ``other`` changes what an arm says, for instance
+    ``appliance={"engine engine_version": "2"}`` (kind, then name)."""
+    found: dict[str, dict[str, str]] = {"engine": {}, "tuning": {}}
+    for arm in contract().arms:
+        found["engine"][f"{arm} engine_version"] = "1.0"
+        found["tuning"][f"{arm} engine_args"] = "--dtype=float32"
+        for kind_and_name, said in other.get(arm, {}).items():
+            kind, _, name = kind_and_name.partition(" ")
+            found[kind][f"{arm} {name}"] = said
+    return found
 
 
 def _block(n: int, number: int, session: Session, cell: Cell, truth: Truth) -> BlockResult:

@@ -96,6 +96,9 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         journal.write_bytes("contract.toml", small_contract())
         journal.write_json("inventory.json", {"hosts": {}})
         journal.write_json("campaign.json", made)
+        journal.write_json("plan.json", {
+            "environment": {arm: {"engine_version": "1.0"} for arm in CONTRACT.arms},
+        })  # fmt: skip
         n = 0
         for number, session in enumerate(sessions):
             for cell in session.cells:

@@ -16,6 +16,7 @@ from kvgate.contract import (
     ErrorsClause,
     LimitClause,
 )
+from kvgate.decide.alike import arms_differ
 from kvgate.decide.answers import judge_answers, judge_errors
 from kvgate.decide.compare import judge_compare
 from kvgate.decide.decision import broken_by_change, decide, of_campaign
@@ -95,6 +96,10 @@ def _judge_clause(
         result = judge_answers(clause, analysis, contract.gate(gate).pairs)
     else:
         result = judge_errors(clause, _pairs_for(contract, gate, analysis, clause))
+    differ = _more_than_the_store(contract, clause, analysis)
+    if differ is not None and result.verdict in (Verdict.PASS, Verdict.FAIL):
+        # Neither for nor against the appliance: another build or other flags explain it as well.
+        return replace(result, verdict=Verdict.INVALID, reason=differ)
     if result.verdict is Verdict.FAIL:
         return result
     if clause.id not in campaign.selected:
@@ -108,6 +113,15 @@ def _judge_clause(
     if broken is not None and result.verdict is Verdict.PASS:
         return replace(result, verdict=Verdict.INVALID, reason=broken)
     return result
+
+
+def _more_than_the_store(contract: Contract, clause: Clause, analysis: Analysis) -> Reason | None:
+    """Why the arms that the clause sets side by side differ in more than their store."""
+    if isinstance(clause, CompareClause | ErrorsClause):
+        return arms_differ(contract, clause.compare, analysis.configuration)
+    if isinstance(clause, AnswersClause):
+        return arms_differ(contract, (clause.reference_arm, clause.arm), analysis.configuration)
+    return None
 
 
 def _interruption_fault(
