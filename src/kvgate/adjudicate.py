@@ -5,6 +5,7 @@ Used while a gate runs, by ``kvgate judge`` and by the report, so that all three
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -26,9 +27,9 @@ from kvgate.campaign import (
     moment_of,
 )
 from kvgate.canonical import canonical_json
-from kvgate.contract import Contract, parse_contract
+from kvgate.contract import GATES, Contract, parse_contract
 from kvgate.decide import judge
-from kvgate.errors import CannotMeasure
+from kvgate.errors import CannotMeasure, UsageError
 from kvgate.evidence.bundle import BlockEvidence, Bundle, load_bundle
 from kvgate.evidence.strict_json import read_object
 from kvgate.evidence.tables import read_requests
@@ -79,7 +80,14 @@ def adjudicate(root: Path) -> Judged:
             f"the bundle lacks {', '.join(missing)}", where=str(root),
             remedy="a bundle without them has no verdict; run the gate again",
         )  # fmt: skip
-    contract = parse_contract(bundle.contract, name=f"{root}/contract.toml")
+    try:
+        contract = parse_contract(bundle.contract, name=f"{root}/contract.toml")
+    except UsageError as error:
+        raise CannotMeasure(
+            f"the sealed contract is not usable: {error.message}",
+            where=error.where,
+            remedy="judge with the version that measured (campaign.json names it)",
+        ) from error
     campaign = campaign_facts(
         bundle.campaign, where=str(root), signers=contract.parties.signers
     )  # fmt: skip
@@ -172,6 +180,17 @@ def _interruption(plain: Mapping[str, Any]) -> Interruption:
     )
 
 
+def _plausible(plain: Mapping[str, Any]) -> None:
+    """Raises ValueError for what no run of ours writes and no judge could use."""
+    gate, scale = plain["gate"], plain["time_scale"]
+    if isinstance(gate, bool) or gate not in GATES:
+        raise ValueError(f"there is no gate {gate!r}")
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 1 <= scale < math.inf:
+        raise ValueError(f"the time scale {scale!r} is none")
+    if scale != 1 and plain["rehearsal"] is False:
+        raise ValueError("only a rehearsal has a time scale other than 1")
+
+
 def campaign_facts(
     plain: Mapping[str, Any], *, where: str, signers: Sequence[str] = ()
 ) -> CampaignFacts:
@@ -181,6 +200,7 @@ def campaign_facts(
     none is trusted.
     """
     try:
+        _plausible(plain)
         before = plain["predecessor"]
         return CampaignFacts(
             name=str(plain["name"]),

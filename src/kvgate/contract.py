@@ -49,6 +49,7 @@ from kvgate.contract_tables import (
 from kvgate.errors import UsageError
 
 __all__ = [
+    "GATES",
     "AnswersClause",
     "CellPlan",
     "Clause",

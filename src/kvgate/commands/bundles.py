@@ -85,9 +85,11 @@ def judge_command(
 ) -> None:
     """Recompute the verdict from the bundle alone.
 
-    Exit code 0 PASS, 1 FAIL, 10 INCONCLUSIVE, 11 INVALID. A bundle that is not sealed, or whose
-    stored verdict differs, never ends with 0.
+    Exit code 0 PASS, 1 FAIL, 10 INCONCLUSIVE, 11 INVALID. A bundle that is not sealed, that is no
+    longer what was sealed, or whose stored verdict differs, never ends with 0.
     """
+    from kvgate.evidence.verify import verify
+
     judged = judged_bundle(bundle)
     verdict, stored = judged.verdict, stored_verdict(judged)
     same = {
@@ -109,8 +111,13 @@ def judge_command(
     if not sealed:
         why = judged.bundle.partial_reason or f"its state is {judged.bundle.state}"
         note(f"{bundle}: the bundle is not a whole sealed one ({why}): it counts for nothing")
+    problems = verify(bundle) if sealed else []
+    if problems:
+        note(f"{bundle}: not what was sealed: {problems[0]} -- kvgate verify {bundle} lists all")
     code = verdict.exit_code
-    if stored == "differs" or (code == EXIT_PASS and (not sealed or stored == "absent")):
+    if stored == "differs" or (
+        code == EXIT_PASS and (not sealed or problems or stored == "absent")
+    ):
         code = EXIT_INVALID
     raise typer.Exit(code)
 

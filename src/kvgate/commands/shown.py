@@ -5,16 +5,34 @@ from __future__ import annotations
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import Final, TextIO
+
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode categories that a terminal obeys instead of showing: controls, directions, surrogates."""
 
 
 def say(text: str = "") -> None:
     """A line on stdout."""
-    sys.stdout.write(f"{text}\n")
+    _write(sys.stdout, text)
 
 
 def note(text: str) -> None:
     """A line on stderr, beside a document on stdout."""
-    sys.stderr.write(f"{text}\n")
+    _write(sys.stderr, text)
+
+
+def harmless(text: str) -> str:
+    """``text`` with what a terminal would obey spelled out: names come from strangers."""
+    return "".join(
+        c.encode("unicode_escape").decode() if unicodedata.category(c) in _UNSEEN else c
+        for c in text
+    )
+
+
+def _write(stream: TextIO, text: str) -> None:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    line = harmless(text).encode(encoding, "backslashreplace").decode(encoding)
+    stream.write(f"{line}\n")
 
 
 def document(value: object) -> None:
