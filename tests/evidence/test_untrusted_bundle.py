@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pickle
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +17,7 @@ from kvgate.evidence import layout
 from kvgate.evidence.bundle import check_parquet, load_bundle
 from kvgate.evidence.files import UnsafeFile, open_safely, read_safely
 from kvgate.evidence.strict_json import parse_strict
+from kvgate.evidence.tables import read_requests
 
 from .conftest import MakeBundle
 
@@ -146,6 +150,34 @@ def test_a_parquet_bomb_and_a_non_parquet_are_refused(
     path.write_bytes(b"PAR1 no PAR1")
     with pytest.raises(CannotMeasure, match="not a Parquet"):
         check_parquet(path)
+
+
+class _Payload:
+    """What a pickle would run: it makes the file ``proof``."""
+
+    def __init__(self, proof: Path) -> None:
+        self.proof = proof
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (os.mkdir, (str(self.proof),))
+
+
+@pytest.mark.parametrize("name", ["arrow.py_extension_type", "pandas"])
+def test_a_pickle_inside_a_table_is_never_opened(tmp_path: Path, name: str) -> None:
+    proof = tmp_path / "proof"
+    poison = pickle.dumps(_Payload(proof))
+    marks = {"ARROW:extension:name": name, "ARROW:extension:metadata": poison}
+    field = pa.field("request_id", pa.binary(), metadata=marks)
+    schema = pa.schema([field], metadata={"pandas": poison} if name == "pandas" else None)
+    path = tmp_path / "requests.parquet"
+    pq.write_table(pa.table({"request_id": [poison]}, schema=schema), path)
+    check_parquet(path)
+    for read in (read_requests, pd.read_parquet):
+        with contextlib.suppress(CannotMeasure, ValueError):
+            read(path)
+    assert not proof.exists()
+    pickle.loads(poison)
+    assert proof.exists()
 
 
 def test_half_written_files_are_not_evidence(tmp_path: Path, make_bundle: MakeBundle) -> None:
