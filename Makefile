@@ -12,7 +12,7 @@ help:
 	@echo "make rehearsal FAULT=X  the same with a fault (list: $(BIN)/kvgate faults)"
 	@echo "make test               lint, types, the library's tests"
 	@echo "make real-engine        vLLM on the CPU with LMCache: G1 to G3 on a real engine"
-	@echo "make bench-load         the load generator against a server that knows the truth"
+	@echo "make bench-load         the load generator against a server that knows the truth, beside its peers"
 	@echo "make bench-decision     the risks of the decision rule, by simulation"
 	@echo "make bench-report       seconds and pages of the report, and whether its bytes repeat"
 	@echo "make clean              remove the virtual environment and caches (campaigns stay)"
@@ -63,6 +63,8 @@ real-engine: setup
 
 bench-load: setup
 	@$(BIN)/python benchmarks/load/bench.py
+	@$(BIN)/python benchmarks/load/memory.py
+	@$(BIN)/python benchmarks/load/peers.py
 
 bench-decision: setup
 	@$(BIN)/python benchmarks/decision/bench.py
