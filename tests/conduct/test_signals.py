@@ -1,0 +1,80 @@
+"""Ctrl-C stops a gate once; impatience costs no engine that is left running unseen."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from kvgate.conduct.signals import Signals
+from kvgate.errors import Interrupted
+
+
+class Told:
+    def __init__(self) -> None:
+        self.cancelled = 0
+        self.lines: list[str] = []
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def signals(told: Told) -> Signals:
+    return Signals(told.cancel, told.lines.append, remedy="run it again")
+
+
+def press(number: int = signal.SIGINT) -> None:
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_stops_where_the_run_stands(told: Told, number: int) -> None:
+    with pytest.raises(Interrupted, match="stopped by SIG") as caught, signals(told):
+        press(number)
+    assert told.cancelled == 1
+    assert caught.value.remedy == "run it again"
+
+
+def test_a_second_one_on_the_way_out_is_not_raised_again(told: Told) -> None:
+    unwound = False
+    with pytest.raises(Interrupted), signals(told):
+        try:
+            press()
+        finally:
+            press()
+            unwound = True
+    assert unwound
+    assert told.cancelled == 1
+
+
+def test_while_stopping_one_is_answered_and_the_next_gives_up(told: Told) -> None:
+    with signals(told) as handler:
+        handler.stopping()
+        press()
+        assert told.lines == ["stopping what was started; once more leaves it running"]
+        assert told.cancelled == 0
+        with pytest.raises(Interrupted, match="while engines and stores were being stopped"):
+            press()
+    assert told.cancelled == 1
+
+
+def test_a_line_that_cannot_be_printed_just_now_stops_nothing() -> None:
+    def torn(_line: str) -> None:
+        raise RuntimeError("reentrant call")
+
+    with Signals(lambda: None, torn, remedy="") as handler:
+        handler.stopping()
+        press()
+
+
+def test_afterwards_the_handlers_are_those_of_before(told: Told) -> None:
+    before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    with signals(told):
+        assert signal.getsignal(signal.SIGINT) not in before
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
