@@ -49,9 +49,9 @@ def requests() -> pd.DataFrame:
 
 def target(**delta: float) -> dict[str, Any]:
     return {
-        "before": {"stored_tokens": TOKENS},
-        "after": {"stored_tokens": TOKENS},
-        "increase": {"restarts": 0, "delta": {"late_s": 0.0, **delta}},
+        "before": {"stored_tokens": TOKENS, "errors": 0},
+        "after": {"stored_tokens": TOKENS, "errors": 0},
+        "increase": {"restarts": 0, "delta": {"late_s": 0.0, "errors": 0, **delta}},
     }
 
 
@@ -70,6 +70,8 @@ def good() -> Block:
         },
         "observation": {
             "coverage_share": 1.0,
+            "coverage": {"engine": 1.0, "host": 1.0, "store-appliance": 1.0},
+            "clock_steps": [],
             "targets": {
                 "engine": target(
                     prompt_tokens=TOKENS, prompt_tokens_computed=0, prompt_tokens_engine_cache=0,
@@ -118,7 +120,12 @@ VALUES: list[tuple[str, tuple[str, ...], Any]] = [
     ("client_cpu", ("client", "cpu_s"), 1.0),
     ("in_flight", ("client", "mean_in_flight"), LEVEL * LIMITS.in_flight_share_at_least - 0.1),
     ("clock_step", ("client", "clock_offset_end_ns"), -2_000_000_000),
-    ("telemetry_coverage", ("observation", "coverage_share"), 0.9),
+    ("clock_step", ("observation", "clock_steps"), [{"step_ns": 30_000_000_000}]),
+    ("telemetry_coverage", ("observation", "coverage", "engine"), 0.9),
+    ("telemetry_coverage", ("observation", "coverage", "host"), 0.9),
+    ("store_telemetry", ("observation", "coverage", "store-appliance"), 0.9),
+    ("store_alive", (*MINE, "increase", "restarts"), 1),
+    ("store_errors", (*MINE, "increase", "delta", "errors"), 1),
     ("engine_alive", (*ENGINE, "increase", "restarts"), 1),
     ("preemptions", (*GROWN, "preemptions"), LIMITS.preemptions_at_most + 1),
     ("engine_cache_cold", (*GROWN, "prompt_tokens_engine_cache"), TOKENS // 50),
@@ -138,7 +145,7 @@ def test_a_good_block_keeps_every_condition() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("name, path, value", VALUES, ids=[v[0] for v in VALUES])
+@pytest.mark.parametrize("name, path, value", VALUES, ids=[f"{v[0]}-{v[1][-1]}" for v in VALUES])
 def test_a_value_beyond_its_limit_breaks_its_condition_alone(
     name: str, path: tuple[str, ...], value: Any
 ) -> None:
@@ -148,7 +155,9 @@ def test_a_value_beyond_its_limit_breaks_its_condition_alone(
     assert found[name].remedy and found[name].limit is not None
 
 
-@pytest.mark.parametrize("name, path", [v[:2] for v in NUMBERS], ids=[v[0] for v in NUMBERS])
+@pytest.mark.parametrize(
+    "name, path", [v[:2] for v in NUMBERS], ids=[f"{v[0]}-{v[1][-1]}" for v in NUMBERS]
+)
 @pytest.mark.parametrize("absent", [None, ..., float("nan"), "0"], ids=str)
 def test_a_value_that_is_missing_breaks_its_condition(
     name: str, path: tuple[str, ...], absent: Any
@@ -221,6 +230,21 @@ def test_a_part_that_is_missing_breaks_what_it_would_prove(part: str) -> None:
 def test_a_snapshot_that_is_missing_breaks_the_engines_life() -> None:
     for side in ("before", "after"):
         assert broken(edited(*ENGINE, side, to=None))["engine_alive"].ok is None
+
+
+def test_a_store_that_falls_silent_alone_is_not_the_instruments_fault() -> None:
+    silent = edited("observation", "coverage", "store-appliance", to=0.5)
+    assert broken(silent)["store_telemetry"].about is About.APPLIANCE
+    silent["role"] = "reference"
+    assert broken(silent)["store_telemetry"].about is About.ENVIRONMENT
+    silent["observation"]["coverage"]["engine"] = 0.5
+    assert broken(silent)["store_telemetry"].about is About.INSTRUMENT
+
+
+def test_a_store_without_a_counter_of_errors_is_not_asked_for_one() -> None:
+    block = edited(*MINE, "before", to={"stored_tokens": TOKENS})
+    del block["observation"]["targets"]["store-appliance"]["increase"]["delta"]["errors"]
+    assert broken(block) == {}
 
 
 # --- whose fault -------------------------------------------------------------------------------

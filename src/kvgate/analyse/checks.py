@@ -1,0 +1,47 @@
+"""Conditions against a limit, and the shares that they are made of. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kvgate.analyse.counters import ENGINE, value
+from kvgate.verdict import About, Condition
+
+Block = Mapping[str, Any]
+HOST: Final = "host"
+NS: Final = 1e-9
+
+
+def at_most(
+    name: str, about: About, found: float | None, limit: float, unit: str, remedy: str
+) -> Condition:
+    ok = None if found is None else found <= limit
+    return Condition(name, about, ok, found, limit, unit, remedy)
+
+
+def at_least(
+    name: str, about: About, found: float | None, limit: float, unit: str, remedy: str
+) -> Condition:
+    ok = None if found is None else found >= limit
+    return Condition(name, about, ok, found, limit, unit, remedy)
+
+
+def ratio(part: float | None, whole: float | None) -> float | None:
+    if part is None or whole is None or whole <= 0:
+        return None
+    return part / whole
+
+
+def scaled(number: float | None, factor: float) -> float | None:
+    return None if number is None else number * factor
+
+
+def coverage_of(block: Block) -> float | None:
+    """Smallest share of the block that the looks at engine and host covered."""
+    coverage = (block.get("observation") or {}).get("coverage")
+    if not isinstance(coverage, Mapping):
+        return None
+    shares = [value(coverage, name) for name in (ENGINE, HOST)]
+    known = [share for share in shares if share is not None]
+    return min(known) if len(known) == len(shares) else None

@@ -1,0 +1,202 @@
+"""Conditions on what served a block: its requests, where their tokens came from, the store.
+
+Pure. These are the conditions that may speak about the appliance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from kvgate.analyse.checks import Block, at_least, at_most, coverage_of, ratio
+from kvgate.analyse.counters import (
+    ENGINE,
+    STORE_PREFIX,
+    before,
+    grown,
+    restarts,
+    seen,
+    targets,
+    value,
+)
+from kvgate.contract import Contract
+from kvgate.record import Outcome
+from kvgate.verdict import About, Condition
+
+
+def served_conditions(
+    contract: Contract, block: Block, requests: pd.DataFrame
+) -> Iterator[Condition]:
+    limits, arm = contract.validity, contract.arms[str(block["arm"])]
+    restores = block["kind"] in {"cold_restore", "probe"} and arm.store != "none"
+    speaks_of = About.APPLIANCE if restores and block.get("role") == "test" else About.ENVIRONMENT
+    failed = (
+        float((requests["outcome"] != Outcome.OK.value).sum()) / len(requests)
+        if len(requests)
+        else None
+    )
+    yield at_most(
+        "requests_finished",
+        speaks_of,
+        failed,
+        limits.failed_share_at_most,
+        "1",
+        "see the outcome column of requests.parquet and the engine's log",
+    )
+    done = requests[requests["outcome"] == Outcome.OK.value] if len(requests) else None
+    for column in ("prompt_tokens", "output_tokens"):
+        planned = int(block[f"{column}_each"])
+        wrong = None if done is None else float((done[column] != planned).sum())
+        yield at_most(
+            f"{column}_as_planned",
+            About.ENVIRONMENT,
+            wrong,
+            0,
+            "1",
+            "both arms must see the same lengths: check truncation and ignore_eos",
+        )
+    if arm.store != "none":
+        mine = About.APPLIANCE if block.get("role") == "test" else About.ENVIRONMENT
+        yield from _store(contract, block, STORE_PREFIX + arm.store, mine)
+    yield from _sources(contract, block, speaks_of if restores else About.ENVIRONMENT)
+    yield from _bytes(contract, block, restores=restores)
+
+
+def _store(contract: Contract, block: Block, store: str, about: About) -> Iterator[Condition]:
+    """The arm's own store: it answered, lived, and counted no error.
+
+    Its silence is its own: were it the instrument's, whoever owns the store could choose the blocks
+    that drop out. Where the engine's page was silent too, the network or we are at fault.
+    """
+    coverage = (block.get("observation") or {}).get("coverage") or {}
+    limit = contract.validity.telemetry_coverage_at_least
+    rest = coverage_of(block)
+    ours = rest is None or rest < limit
+    yield at_least(
+        "store_telemetry",
+        About.INSTRUMENT if ours else about,
+        value(coverage, store),
+        limit,
+        "1",
+        "the store's metrics must answer during the whole block",
+    )
+    again = restarts(block, store)
+    yield Condition(
+        "store_alive",
+        About.INSTRUMENT if again is None and ours else about,
+        None if again is None else again == 0,
+        None if again is None else f"{again} restarts",
+        "0 restarts",
+        "text",
+        "the store died or restarted in the block: see its log",
+    )
+    # A store without such a counter has said nothing of errors; its requests and bytes tell.
+    if before(block, store, "errors") is not None:
+        yield at_most(
+            "store_errors",
+            about,
+            grown(block, store, "errors"),
+            0,
+            "1",
+            "the store counted errors of its own: see its log",
+        )
+
+
+def _sources(contract: Contract, block: Block, speaks_of: About) -> Iterator[Condition]:
+    """Prompt tokens by source against what the workload declares."""
+    limits, arm = contract.validity, contract.arms[str(block["arm"])]
+    total = grown(block, ENGINE, "prompt_tokens")
+    source = declared_source(str(block["kind"]), arm.store)
+    share = ratio(grown(block, ENGINE, source), total)
+    yield at_least(
+        "declared_source",
+        _who_missed(block, arm.store, total) if speaks_of is About.APPLIANCE else speaks_of,
+        share,
+        _declared_limit(contract, block, source),
+        "1",
+        f"the workload expects {source}: check connector, hash seed and what the store holds",
+    )
+    if source != "prompt_tokens_engine_cache":
+        yield at_most(
+            "engine_cache_cold",
+            About.ENVIRONMENT,
+            ratio(grown(block, ENGINE, "prompt_tokens_engine_cache"), total),
+            limits.engine_cache_share_at_most,
+            "1",
+            "the engine's own cache was warm: reset it and use prompts it has not seen",
+        )
+
+
+def _declared_limit(contract: Contract, block: Block, source: str) -> float:
+    """The contract's share; an engine's own cache keeps whole chunks and never the last token, so a
+    short prompt cannot reach more than that."""
+    limit = contract.validity.declared_source_share_at_least
+    if source != "prompt_tokens_engine_cache":
+        return limit
+    tokens, chunk = int(block["prompt_tokens_each"]), contract.model.chunk_tokens
+    return min(limit, (tokens - 1) // chunk * chunk / tokens)
+
+
+def _who_missed(block: Block, store: str, prompt_tokens: float | None) -> About:
+    """Whose fault it is that nothing was restored.
+
+    The store is at fault only where its own counters show that it was asked and did not have what
+    it had acknowledged; otherwise the cause cannot be told and nothing is held against it.
+    """
+    asked = grown(block, STORE_PREFIX + store, "lookup_tokens")
+    acknowledged = value(block, "primed_tokens")
+    stored = before(block, STORE_PREFIX + store, "stored_tokens")
+    if asked is None or not prompt_tokens or not acknowledged or stored is None:
+        return About.ENVIRONMENT
+    was_asked = asked >= 0.9 * prompt_tokens
+    had_acknowledged = stored >= 0.9 * acknowledged
+    return About.APPLIANCE if was_asked and had_acknowledged else About.ENVIRONMENT
+
+
+def declared_source(kind: str, store: str) -> str:
+    """Where the prompt tokens of a workload must come from, as a counter's name."""
+    if kind == "warm":
+        return "prompt_tokens_engine_cache"
+    if kind == "miss" or store == "none":
+        return "prompt_tokens_computed"
+    return "prompt_tokens_external"
+
+
+def _bytes(contract: Contract, block: Block, *, restores: bool) -> Iterator[Condition]:
+    limits = contract.validity
+    moved = value(block.get("moved"), "bytes")
+    if restores:
+        tokens = grown(block, ENGINE, "prompt_tokens_external")
+        payload = None if tokens is None else tokens * contract.model.kv_bytes_per_token
+        share = ratio(moved, payload)
+        remedy = "what was restored must have been read from the store, not from a page cache"
+        # Nothing restored needs no bytes; that it was not is the declared source's affair.
+        if tokens != 0.0:
+            for name, check, limit in (
+                ("bytes_read", at_least, limits.bytes_read_share_at_least),
+                ("bytes_not_too_many", at_most, limits.bytes_read_share_at_most),
+            ):
+                yield check(name, About.ENVIRONMENT, share, limit, "1", remedy)
+        rate = ratio(moved, value(block, "duration_s"))
+        yield at_most(
+            "store_rate_possible",
+            About.INSTRUMENT,
+            rate,
+            limits.store_bytes_per_s_at_most,
+            "B/s",
+            "more bytes a second than the link carries: the counters or the coldness are wrong",
+        )
+    used = contract.arms[str(block["arm"])].store
+    for target in sorted(t for t in targets(block) if t.startswith(STORE_PREFIX)):
+        # A store that did not answer was not running, so nothing can have touched it.
+        if target == STORE_PREFIX + used or not seen(block, target):
+            continue
+        yield at_most(
+            f"untouched_{target.removeprefix(STORE_PREFIX)}",
+            About.ENVIRONMENT,
+            grown(block, target, "bytes_read"),
+            0,
+            "B",
+            f"the {block['arm']} arm must not touch that store: check its connector",
+        )
