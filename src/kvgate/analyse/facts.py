@@ -87,6 +87,8 @@ def _command(facts: Facts, name: str) -> tuple[str | None, str]:
         return None, f"{said['argv'][0]}: {said['stderr'] or 'did not run'}"
     if said["rc"] != 0:
         return None, f"{said['argv'][0]} ended with {said['rc']}: {said['stderr'].strip()[:100]}"
+    if said["cut_off"]:
+        return None, f"{said['argv'][0]} said more than was kept: what is missing is not known"
     return said["stdout"], ""
 
 
@@ -130,10 +132,18 @@ def _clock_offset(facts: Facts) -> Reading:
 
 
 _GPU_COUNTS: Mapping[str, Callable[[str], int]] = {
-    "amd_smi_list": lambda text: len(json.loads(text)),
+    "amd_smi_list": lambda text: _amd_gpus(json.loads(text)),
     "npu_smi_list": lambda text: len(re.findall(r"^\s*NPU ID\s*:", text, re.MULTILINE)),
     "nvidia_smi_list": lambda text: len(re.findall(r"^GPU \d+:", text, re.MULTILINE)),
 }
+
+
+def _amd_gpus(said: Any) -> int:
+    """amd-smi lists GPUs bare or, in newer releases, under ``gpu_data``."""
+    gpus = said["gpu_data"] if isinstance(said, dict) else said
+    if not isinstance(gpus, list):
+        raise TypeError("no list of GPUs")
+    return len(gpus)
 
 
 def _gpus(facts: Facts) -> Reading:
@@ -151,9 +161,11 @@ def _kernel_errors(facts: Facts) -> Reading:
     text, why = _command(facts, "kernel_log_24h")
     if text is None:
         return None, why
-    if not text.strip():
+    # journalctl's own remarks ("-- No entries --") are no lines of the kernel.
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("-- ")]
+    if not lines:
         return None, "the kernel log of 24 h is empty: it may not be readable"
-    return float(sum(1 for line in text.splitlines() if _KERNEL_ERROR.search(line))), ""
+    return float(sum(1 for line in lines if _KERNEL_ERROR.search(line))), ""
 
 
 def _dmi(name: str) -> Callable[[Facts], Reading]:

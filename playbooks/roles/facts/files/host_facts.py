@@ -46,6 +46,7 @@ def run(argv):
         "rc": done.returncode,
         "stdout": done.stdout[:MAX_BYTES].decode(errors="replace"),
         "stderr": done.stderr[:2000].decode(errors="replace"),
+        "cut_off": len(done.stdout) > MAX_BYTES,
     }
 
 
