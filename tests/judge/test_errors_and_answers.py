@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from kvgate.analyse.agreement import differs
 from kvgate.analyse.pairs import cell_pairs
 from kvgate.analyse.results import BlockResult
 from kvgate.contract import AnswersClause, ErrorsClause
 from kvgate.decide import judge
-from kvgate.decide.answers import differs, judge_answers, judge_errors
+from kvgate.decide.answers import judge_answers, judge_errors
 from kvgate.verdict import About, Decision, Verdict
 
 from .builders import (

@@ -15,6 +15,7 @@ from kvgate.campaign import (
     reopened,
 )
 from kvgate.contract import Contract
+from kvgate.decide.waived import ABOUT_ANSWERS
 from kvgate.reason import Param, Reason
 from kvgate.verdict import ClauseVerdict, DeadlineState, Decision, Verdict, worst
 from kvgate.waiver import SignedWaiver, Standing
@@ -134,7 +135,7 @@ def _in_time(
     if verdict is Verdict.FAIL:
         left = terms.retests - campaign.retests_used
         # A wrong answer has no retest: whoever read it may already have acted on it.
-        wrong = any(c.form == "answers" and c.verdict is Verdict.FAIL for c in deciding)
+        wrong = any(c.metric in ABOUT_ANSWERS and c.verdict is Verdict.FAIL for c in deciding)
         if left > 0 and not wrong:
             return Decision.HOLD, Reason("retest_left", {"n": left})
         return Decision.STOP_LOSS, Reason("stop")
