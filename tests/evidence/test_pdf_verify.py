@@ -7,6 +7,7 @@ import base64
 import io
 import json
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from kvgate.cli import main
 from kvgate.evidence import pdf, pdf_parts
 from kvgate.evidence.manifest import chained, parse_manifest
 from kvgate.evidence.pdf_seal import checksum_fault
+from kvgate.evidence.signatures import sign
 from kvgate.report.system import missing_system_libraries
 
 from .conftest import Reports
@@ -295,6 +297,18 @@ def test_what_a_page_shows_can_be_told_with_the_bundle_only(reports: Reports, to
     assert any("byte for byte" in line for line in same["checked"])
     other = told(reports.pdf("pass.en"), "--bundle", reports.root / "g1-002")
     assert any("other runs" in p for p in other["problems"])
+
+
+def test_a_report_rendered_before_somebody_signed_is_still_the_same(
+    reports: Reports, told: Told, tmp_path: Path
+) -> None:
+    for name in ("g1-001", "g1-002"):
+        shutil.copytree(reports.root / name, tmp_path / name)
+    sign(tmp_path / "g1-001", reports.root / "vendor", "vendor")
+    said = told(reports.pdf("pass.zh"), "--bundle", tmp_path / "g1-001")
+    assert said["problems"] == []
+    assert any("byte for byte" in line for line in said["checked"])
+    assert "signatures made since the report: vendor" in said["not_checked"]
 
 
 def test_the_command_itself_reads_the_pdf_in_a_process_of_its_own(

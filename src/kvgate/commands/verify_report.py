@@ -109,11 +109,14 @@ def _rendered_again(report: PdfEvidence, bundles: Sequence[Path], found: Finding
     """Judge the bundles anew, render the report from them and compare it with the one given."""
     from kvgate.conduct.workspace import Workspace
     from kvgate.evidence.pdf import read_pdf
+    from kvgate.evidence.signatures import read_signatures
     from kvgate.evidence.verify import verify
     from kvgate.report import render_pdf
     from kvgate.report.publish import report_input
     from kvgate.report.spoken import language
 
+    inside = {run.manifest_sha256: run.signatures for run in report.runs}
+    before = len(found.problems)
     items = []
     for bundle in bundles:
         require_bundle(bundle)
@@ -122,18 +125,26 @@ def _rendered_again(report: PdfEvidence, bundles: Sequence[Path], found: Finding
         if stored_verdict(judged) != "identical":
             found.problems.append(f"{bundle}: verdict.json: the evidence gives another verdict")
         history = Workspace(judged.bundle.root.resolve().parent).history()
-        items.append(report_input(judged, history))
-    inside = {run.manifest_sha256 for run in report.runs}
-    given = {item.manifest_sha256 for item in items}
-    if inside != given:
+        signed = inside.get(judged.bundle.manifest_sha256, {})
+        since = sorted(set(read_signatures(bundle)) - set(signed))
+        if since:
+            found.unchecked.append(f"signatures made since the report: {', '.join(since)}")
+        items.append(report_input(judged, history, signed))
+    if set(inside) != {item.manifest_sha256 for item in items}:
         found.problems.append("report: swapped: it is of other runs than the bundles given")
         return
-    found.checked.append("the bundles are intact and give the same verdicts")
+    if len(found.problems) == before:
+        found.checked.append("the bundles are intact and give the same verdicts")
+    in_order = sorted(items, key=lambda item: (item.verdict.gate, item.verdict.run))
+    as_given = all(one is two for one, two in zip(items, in_order, strict=True))
     with tempfile.TemporaryDirectory(prefix="kvgate-report-") as scratch:
-        again = render_pdf(items, language(report.lang) or "en", Path(scratch) / "again.pdf")
-        if again.read_bytes() == report.data:
-            found.checked.append("the report rendered from them again is the same, byte for byte")
-            return
+        again = Path(scratch) / "again.pdf"
+        for order in [items] if as_given else [in_order, items]:
+            render_pdf(order, language(report.lang) or "en", again)
+            if again.read_bytes() == report.data:
+                told = "the report rendered from them again is the same, byte for byte"
+                found.checked.append(told)
+                return
         ours = read_pdf(again, every_page=True)
     if ours.pages != report.pages:
         told = f"report: changed: it has {report.pages} pages, the evidence gives {ours.pages}"

@@ -56,15 +56,22 @@ def publish(bundle: Path, out: Path, history: Sequence[PastRun] = ()) -> Publish
     return Published(pdf, html, junit, bundle / "verdict.json", blocks)
 
 
-def report_input(judged: Judged, history: Sequence[PastRun]) -> ReportInput:
-    """What the report shows of a judged bundle and of the campaign around it."""
+def report_input(
+    judged: Judged, history: Sequence[PastRun], signatures: Mapping[str, bytes] | None = None
+) -> ReportInput:
+    """What the report shows of a judged bundle and of the campaign around it.
+
+    ``signatures`` stand in for those of the bundle: a report that was rendered before somebody
+    signed can be rendered again as it was.
+    """
     bundle, facts = judged.bundle, judged.campaign
     manifest = bundle.manifest
     sealed = bundle.root / "verdict.json"
-    signatures = {
-        party: data for party, data in read_signatures(bundle.root).items()
-        if isinstance(data, bytes)
-    } if manifest is not None else {}  # fmt: skip
+    if manifest is None:
+        signatures = {}
+    elif signatures is None:
+        found = read_signatures(bundle.root).items()
+        signatures = {party: data for party, data in found if isinstance(data, bytes)}
     earlier = tuple(
         GateHistory(p.gate, str(p.verdict), str(p.decision or ""), p.as_of, p.manifest_sha256 or "")
         for p in history
