@@ -22,6 +22,10 @@ _HOST: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:@\[\]-]{0,199}")
 """A host of the inventory: it names a file of the evidence and a line of the report."""
 
 
+SIMULATED_ROLE: Final = "rehearsal_engine"
+"""The Ansible role whose engine and stores are simulated."""
+
+
 class Inventory(BaseModel):
     """The variables that kvgate reads, with the hosts of each group.
 
@@ -53,6 +57,16 @@ class Inventory(BaseModel):
         ports = [self.engine_port, *self.store_ports.values()]
         if len(set(ports)) != len(ports):
             raise ValueError("engine_port and store_ports must be different ports of one host")
+        return self
+
+    @model_validator(mode="after")
+    def _simulated_only_in_a_rehearsal(self) -> Inventory:
+        simulated = self.engine_role == SIMULATED_ROLE or self.store_metrics == "kvstore"
+        if simulated and not self.rehearsal:
+            raise ValueError(
+                "a simulated engine or store is a rehearsal: set kvgate_rehearsal to true, or "
+                "name a real kvgate_engine_role and kvgate_store_metrics"
+            )
         return self
 
     @property

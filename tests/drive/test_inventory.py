@@ -98,6 +98,9 @@ def test_a_variable_that_differs_between_hosts_is_named() -> None:
     ({"kvgate_engine_host": "{{ lookup('pipe', 'id') }}"}, "kvgate_engine_host: "),
     ({"kvgate_engine_args": ["--x", "{{ 7 * 7 }}"]}, "kvgate_engine_args.1: holds a template"),
     ({"kvgate_store_ports": {"a": 18700}}, "must be different ports of one host"),
+    ({"kvgate_rehearsal": False}, "a simulated engine or store is a rehearsal"),
+    ({"kvgate_rehearsal": False, "kvgate_engine_role": "vllm", "kvgate_store_metrics": "kvstore"},
+     "a simulated engine or store is a rehearsal"),
 ])  # fmt: skip
 def test_a_wrong_variable_is_named(variables: dict[str, Any], says: str) -> None:
     assert says in said(changed(**variables))

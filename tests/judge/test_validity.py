@@ -247,6 +247,22 @@ def test_a_store_without_a_counter_of_errors_is_not_asked_for_one() -> None:
     assert broken(block) == {}
 
 
+def test_a_simulated_part_breaks_a_block_of_a_real_contract() -> None:
+    terms = contract()
+    validity = terms.validity.model_copy(update={"simulator_late_s_at_most": None})
+    real = terms.model_copy(update={"validity": validity})
+    frame = requests()
+    statistics = block_statistics(frame, LEVEL)
+
+    def broken_in(block: Block) -> list[str]:
+        return [c.name for c in conditions(real, block, frame, statistics) if c.ok is not True]
+
+    assert broken_in(good()) == []
+    for name in ("engine", "store-appliance", "store-baseline"):
+        block = edited("observation", "targets", name, "after", to={"late_s": 0.0, "errors": 0})
+        assert broken_in(block) == ["nothing_simulated"]
+
+
 # --- whose fault -------------------------------------------------------------------------------
 
 

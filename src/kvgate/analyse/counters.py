@@ -38,6 +38,12 @@ def before(block: Mapping[str, Any], target: str, counter: str) -> float | None:
     return value(_view(block, target).get("before"), counter)
 
 
+def simulates(block: Mapping[str, Any], target: str) -> bool:
+    """Whether the target counts its own lateness, as only simulated engines and stores do."""
+    view = _view(block, target)
+    return any(value(view.get(side), "late_s") is not None for side in ("before", "after"))
+
+
 def seen(block: Mapping[str, Any], target: str) -> bool:
     """Whether the target answered at all, before or after the block."""
     view = _view(block, target)

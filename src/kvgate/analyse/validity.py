@@ -13,7 +13,15 @@ import pandas as pd
 
 from kvgate.analyse.block import BlockStatistics
 from kvgate.analyse.checks import NS, Block, at_least, at_most, coverage_of, ratio, scaled
-from kvgate.analyse.counters import ENGINE, STORE_PREFIX, grown, restarts, value
+from kvgate.analyse.counters import (
+    ENGINE,
+    STORE_PREFIX,
+    grown,
+    restarts,
+    simulates,
+    targets,
+    value,
+)
 from kvgate.analyse.foreign import foreign_conditions, lacks_of
 from kvgate.analyse.served import served_conditions
 from kvgate.contract import Contract
@@ -199,9 +207,20 @@ def _environment(limits: Validity, block: Block) -> Iterator[Condition]:
 
 
 def _simulation(contract: Contract, block: Block) -> Iterator[Condition]:
-    """A rehearsal's engine and store must have kept their own schedule."""
+    """A rehearsal's engine and store must have kept their own schedule; anywhere else there must
+    be none: only simulated parts count how late they were."""
     limit = contract.validity.simulator_late_s_at_most
     if limit is None:
+        simulated = [name for name in sorted(targets(block)) if simulates(block, name)]
+        yield Condition(
+            "nothing_simulated",
+            About.INSTRUMENT,
+            not simulated,
+            ", ".join(simulated) or "none",
+            "none",
+            "text",
+            "a simulated part can prove nothing about an appliance: use the real one",
+        )
         return
     store = contract.arms[str(block["arm"])].store
     names = [ENGINE] if store == "none" else [ENGINE, STORE_PREFIX + store]
