@@ -157,7 +157,8 @@ def _rendered_again(report: PdfEvidence, bundles: Sequence[Path], found: Finding
     ]
     if differing:
         pages = ", ".join(map(str, differing[:20]))
-        found.problems.append(f"report: changed: pages {pages} say something else")
+        hint = " (give the bundles in the order of the report)" if len(bundles) > 1 else ""
+        found.problems.append(f"report: changed: pages {pages} say something else{hint}")
     else:
         found.checked.append(f"the words of all {report.pages} pages are those of the evidence")
         found.unchecked.append(
