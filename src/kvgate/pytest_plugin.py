@@ -7,6 +7,7 @@ errors before the test body. The exit status is 0 only if every selected gate ha
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from kvgate.verdict import ClauseVerdict, Verdict
 
 clause = pytest.mark.clause
 _CONSOLE: pytest.StashKey[Console] = pytest.StashKey()
+_ANSWERED: pytest.StashKey[set[str]] = pytest.StashKey()
+_FOUND: pytest.StashKey[bool] = pytest.StashKey()
 _WRITTEN: pytest.StashKey[frozenset[str] | None] = pytest.StashKey()
 
 
@@ -39,6 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_ANSWERED] = set()
     for gate in (1, 2, 3, 4):
         config.addinivalue_line("markers", f"gate{gate}: clauses of gate G{gate}")
     config.addinivalue_line("markers", "clause(id): the contract's clause that a test stands for")
@@ -58,12 +62,18 @@ def pytest_collection_modifyitems(
 def _arrange(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out clauses that this contract does not have, and run gates in their order."""
     ours = [item for item in items if item.get_closest_marker("clause")]
+    config.stash[_FOUND] = bool(ours)
     if not ours or config.option.collectonly:
         return
+    if hasattr(config, "workerinput") or config.getoption("numprocesses", None):
+        raise pytest.UsageError("gates run in one process, in their order -- leave out -n")
     try:
         console = Console.from_options(config.option, Path.cwd())
     except KvgateError as error:
         raise pytest.UsageError(str(error)) from error
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        raise pytest.UsageError(f"{place}{error.strerror or error} -- check the path") from error
     config.stash[_CONSOLE] = console
     absent = [item for item in ours if _clause_id(item) not in console.known_clauses]
     if absent:
@@ -78,7 +88,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     console = session.config.stash.get(_CONSOLE, None)
     if console is None or session.config.option.collectonly:
         return
-    ids = [_clause_id(item) for item in session.items if item.get_closest_marker("clause")]
+    # A test that is marked to be left out, or to fail, asks nothing of the appliance.
+    ids = [
+        _clause_id(item)
+        for item in session.items
+        if item.get_closest_marker("clause")
+        and not any(item.get_closest_marker(mark) for mark in ("skip", "skipif", "xfail"))
+    ]
     try:
         console.select(Selection.of(ids), session.config.stash[_WRITTEN])
     except KvgateError as error:
@@ -94,7 +110,7 @@ def verdict(request: pytest.FixtureRequest) -> Iterator[ClauseVerdict]:
     capture = request.config.pluginmanager.getplugin("capturemanager")
     fault = ""
     try:
-        with capture.global_and_fixture_disabled():
+        with capture.global_and_fixture_disabled() if capture else nullcontext():
             found = console.verdict_of(_clause_id(request.node))
     except KvgateError as error:
         fault = str(error)
@@ -113,6 +129,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """A failing clause shows its reason, not the Python that asserted it."""
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.when == "call" and report.passed and item.get_closest_marker("clause"):
+        item.config.stash[_ANSWERED].add(_clause_id(item))
     if report.when == "call" and report.failed and item.get_closest_marker("clause"):
         found = item.funcargs.get("verdict")  # type: ignore[attr-defined]
         if isinstance(found, ClauseVerdict):
@@ -125,12 +143,19 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     console = session.config.stash.get(_CONSOLE, None)
     if console is not None and session.exitstatus in {0, 1, 5}:
         tests_failed = session.exitstatus != 0
-        session.exitstatus = 1 if tests_failed or not console.all_passed() else 0
+        answered: set[str] = session.config.stash[_ANSWERED]
+        unasked = console.unasked(answered)
+        session.exitstatus = 1 if tests_failed or unasked or not console.all_passed() else 0
+    elif console is None and session.config.stash.get(_FOUND, False) and session.exitstatus == 0:
+        # Only collected: no gate was run, and what was not run is no success.
+        session.exitstatus = 5
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     console = terminalreporter.config.stash.get(_CONSOLE, None)
+    if console is None and terminalreporter.config.stash.get(_FOUND, False):
+        terminalreporter.write_line("no gate was run: nothing passed")
     if console is not None:
         terminalreporter.section("gates")
         for line in console.summary():

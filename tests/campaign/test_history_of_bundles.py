@@ -152,3 +152,26 @@ def test_a_new_campaign_moves_the_old_one_aside_and_keeps_it(tmp_path: Path) -> 
 def test_a_campaign_name_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="campaign name"):
         workspace(tmp_path, name, fresh=False)
+
+
+def test_two_runs_of_one_campaign_never_run_at_once(tmp_path: Path) -> None:
+    campaigns = tmp_path / "campaigns"
+    one, other = (workspace(campaigns, "lab", fresh=False) for _ in range(2))
+    with one.held():
+        with pytest.raises(UsageError, match="campaign is being written by another run"):
+            other.held().__enter__()
+        # Nor is it moved away under a run that is going on.
+        with pytest.raises(UsageError, match="campaign is being written by another run"):
+            workspace(campaigns, "lab", fresh=True)
+    with other.held():
+        assert one.root.is_dir()
+
+
+def test_campaigns_that_are_moved_aside_in_one_second_keep_names_of_their_own(
+    tmp_path: Path,
+) -> None:
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    for _ in range(3):
+        (tmp_path / "lab").mkdir()
+        workspace(tmp_path, "lab", fresh=True, now=now)
+    assert len(list(tmp_path.iterdir())) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,10 +112,17 @@ class Console:
     def verdict_of(self, clause: str) -> ClauseVerdict:
         """The clause's verdict; the first clause asked for runs its gate."""
         gate = gate_of(clause)
-        if gate not in self._ended:
+        told_before = gate in self._ended
+        if not told_before:
+            # Whatever breaks out of the run (a time-out of another plugin), it is not run again.
+            self._ended[gate] = CannotMeasure(
+                f"the run of G{gate} was broken off", remedy="see what pytest said, run it again"
+            )
             self._ended[gate] = self._run(gate)
         ended = self._ended[gate]
         if isinstance(ended, KvgateError):
+            if told_before:
+                raise CannotMeasure(f"{clause} has no verdict, as said above of G{gate}")
             raise ended
         return next(c for c in ended.judged.verdict.clauses if c.clause == clause)
 
@@ -158,6 +166,11 @@ class Console:
             and e.published is not None
             for e in ended
         )
+
+    def unasked(self, asked: AbstractSet[str]) -> frozenset[str]:
+        """Clauses of the selected gates whose test did not pass: skipped, broken off, never run."""
+        wanted = {c.id for gate in self._selection.by_gate for c in self.contract.gate(gate).clause}
+        return frozenset(wanted - asked)
 
     def summary(self) -> Iterator[str]:
         """Each gate's verdict, decision and files; the last line is a path to verdict.json."""

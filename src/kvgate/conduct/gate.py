@@ -77,6 +77,11 @@ def run_gate(order: Order, gate: int, selected: tuple[str, ...], progress: Progr
     evidence so far in the bundle, marked partial, and every process stopped.
     """
     check_order(order)
+    with order.workspace.held():
+        return _run_gate(order, gate, selected, progress)
+
+
+def _run_gate(order: Order, gate: int, selected: tuple[str, ...], progress: Progress) -> Outcome:
     contract, inventory = order.contract, order.inventory
     now = datetime.now(UTC)
     opening = open_gate(
@@ -193,6 +198,15 @@ def check_order(order: Order) -> None:
             remedy="run kvgate on the load host: one host in load_clients with "
             "ansible_connection: local",
         )
+    for number in contract.gates:
+        for clause in contract.gate(number).clause:
+            hosts = getattr(clause, "hosts", None)
+            if hosts is not None and not inventory.group(hosts):
+                raise UsageError(
+                    f"clause {clause.id} speaks of the hosts {hosts!r}, and the inventory has none",
+                    where=inventory.path,
+                    remedy=f"add the group {hosts}, or correct `hosts` in the contract",
+                )
     for name, arm in contract.arms.items():
         if arm.store != "none" and arm.store not in inventory.store_ports:
             raise UsageError(

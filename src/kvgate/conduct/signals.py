@@ -1,4 +1,4 @@
-"""What Ctrl-C and SIGTERM do while a gate runs: stop once and leave nothing running."""
+"""What Ctrl-C, SIGTERM and a lost terminal do to a run: stop once and leave nothing running."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from kvgate.errors import Interrupted
 
-CAUGHT = (signal.SIGINT, signal.SIGTERM)
+CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signals:
@@ -32,7 +32,9 @@ class Signals:
         self._previous: list[tuple[int, Any]] = []
 
     def __enter__(self) -> Self:
-        self._previous = [(number, signal.signal(number, self._caught)) for number in CAUGHT]
+        # What nohup told us to ignore stays ignored.
+        caught = [n for n in CAUGHT if signal.getsignal(n) is not signal.SIG_IGN]
+        self._previous = [(number, signal.signal(number, self._caught)) for number in caught]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -53,8 +55,9 @@ class Signals:
             return  # on the way out already
         self._impatient += 1
         if self._impatient == 1:
-            # A line that is being printed just now must not cost the stopping.
-            with contextlib.suppress(RuntimeError):
+            # A line that is being printed just now, or a terminal that is gone, must not cost the
+            # stopping.
+            with contextlib.suppress(RuntimeError, OSError):
                 self._tell("stopping what was started; once more leaves it running")
             return
         self._cancel()

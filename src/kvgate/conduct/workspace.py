@@ -7,8 +7,10 @@ that could disagree with them.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +22,8 @@ from kvgate.contract import Contract
 from kvgate.decide.waived import ABOUT_ANSWERS
 from kvgate.errors import KvgateError, UsageError
 from kvgate.evidence.bundle import Bundle, load_bundle
+from kvgate.evidence.files import FolderLock
+from kvgate.evidence.seal import cannot_write
 from kvgate.evidence.verify import verify
 from kvgate.evidence.waivers import read_waivers
 from kvgate.verdict import Decision, Verdict
@@ -45,6 +49,23 @@ class Workspace:
     @property
     def run_dir(self) -> Path:
         return self.root / "run"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """One run a campaign at a time: a second one would stop the first one's engines.
+
+        Raises UsageError while another process runs a gate of it, CannotMeasure where the folder
+        cannot be made.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            lock = FolderLock(self.root, "campaign")
+        except OSError as error:
+            raise cannot_write(self.root, error) from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     def history(self) -> tuple[PastRun, ...]:
         """Every earlier run in order of gate and run; an unsealed or broken one has no verdict."""
@@ -79,9 +100,16 @@ def workspace(campaigns: Path, name: str, *, fresh: bool, now: datetime | None =
         )
     root = campaigns / name
     if fresh and root.exists():
-        stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%S")
-        root.rename(root.with_name(f"{name}.before-{stamp}"))
+        with Workspace(root).held():
+            root.rename(_aside(root, now or datetime.now(UTC)))
     return Workspace(root)
+
+
+def _aside(root: Path, now: datetime) -> Path:
+    """A name that no earlier campaign was moved to."""
+    stem = f"{root.name}.before-{now:%Y%m%dT%H%M%S}"
+    names = (stem if n == 0 else f"{stem}-{n}" for n in itertools.count())
+    return next(path for name in names if not (path := root.with_name(name)).exists())
 
 
 def past_run(path: Path, gate: int, run: int) -> PastRun:

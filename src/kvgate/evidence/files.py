@@ -185,11 +185,12 @@ def digest_safely(root: Path, rel: str, limit: int) -> tuple[int, str]:
 
 
 class FolderLock:
-    """One writer a bundle: an advisory lock on the folder that dies with its process."""
+    """One writer a folder: an advisory lock that dies with its process. ``what`` it is is said to
+    whoever comes second."""
 
     _held: ClassVar[set[str]] = set()
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, what: str = "bundle") -> None:
         self._key = os.path.realpath(root)
         self._descriptor: int | None = None
         descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -198,7 +199,7 @@ class FolderLock:
         except OSError as error:
             os.close(descriptor)
             raise UsageError(
-                "bundle is being written by another run",
+                f"{what} is being written by another run",
                 where=str(root),
                 remedy="wait for it to end or choose another folder",
             ) from error
