@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -260,7 +261,7 @@ def load_command(
     measured = measure(plan, out)
     keep_only_table(measured)
     if json_output:
-        say((out / "summary.json").read_text().rstrip())
+        sys.stdout.write((out / "summary.json").read_text())
     else:
         show(measured, out)
     raise typer.Exit(measured.exit_code)
@@ -294,7 +295,7 @@ def _search(
         quiet=quiet,
     )
     if quiet:
-        say((out / "search.json").read_text().rstrip())
+        sys.stdout.write((out / "search.json").read_text())
     return code
 
 

@@ -117,20 +117,22 @@ def _run(job: Job, parent: int | None, *, await_start: bool) -> int:
     try:
         loop.prepare()
         used = resource.getrusage(resource.RUSAGE_SELF)
-        state = loop.run(_awaited_start() if await_start else job.start_at_ns)
+        start_at_ns = job.start_at_ns
+        if await_start:
+            start_at_ns = _awaited_start()
+            loop.stop = loop.stop or start_at_ns is None
+        state = loop.run(start_at_ns)
     finally:
         spool.close()
     _write_report(job, loop, links, state, limit, start_up_s, used)
     return EXIT_INTERRUPTED if state == "interrupted" else EXIT_DONE
 
 
-def _awaited_start() -> int:
-    """The common start of several processes, once all of them are ready."""
+def _awaited_start() -> int | None:
+    """The common start of several processes, once all are ready; ``None`` when it is called off."""
     print('"ready"', flush=True)
-    said = sys.stdin.readline()
-    if not said.strip().isdigit():
-        raise CannotMeasure(f"no start was given: {said.strip()[:40]!r}", where=platform.node())
-    return int(said)
+    said = sys.stdin.readline().strip()
+    return int(said) if said.isdigit() else None
 
 
 def _age_s() -> float:

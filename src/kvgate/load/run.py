@@ -141,9 +141,9 @@ def _read_some(processes: Sequence[LoadProcess], timeout_s: float) -> bool:
 
 def _together(job: Job, running: Sequence[LoadProcess]) -> LoadResult:
     """One record set and one report. Raises CannotMeasure where a process could not begin."""
-    # The one that was not ready knows why; the others only say that nobody told them to start.
-    for process in sorted(running, key=lambda p: p.ready):
-        if not Path(process.job.records_path).exists() or not process.ready:
+    # The one that ended by itself before it was ready knows why; the others were only called off.
+    for process in running:
+        if process.over and not process.ready:
             process.result()
     parts, states, codes = [], [], []
     for process in running:
