@@ -32,6 +32,8 @@ from kvgate.progress import Progress
 
 SAMPLE_PERIOD_S = 1.0
 CLIENT_GRACE_S = 30.0
+LEAST_DEADLINE_S = 10.0
+"""Real seconds: a rehearsal's compressed deadline must not catch a machine that is merely busy."""
 BYTES_PER_REQUEST = 64 * 1024
 
 
@@ -115,7 +117,7 @@ def block_job(
 ) -> Job:
     """The job of one block; its deadlines are the workload's, in this inventory's seconds."""
     scale = bench.inventory.time_scale
-    deadline_s = max(20.0, workload.request_deadline_s / scale)
+    deadline_s = max(LEAST_DEADLINE_S, workload.request_deadline_s / scale)
     rounds = -(-prompts.count // level)
     shutil.rmtree(bench.work_dir / prefix, ignore_errors=True)
     work = bench.work_dir / prefix
