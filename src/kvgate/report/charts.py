@@ -18,7 +18,7 @@ from kvgate.report.glyphs import width
 from kvgate.report.palette import FAINT, INK, MET, MUTED, RULE, SERIES, VERDICT, ZONE
 from kvgate.report.svg import SMALL, Axis, Drawing, legend
 from kvgate.report.texts import Texts
-from kvgate.report.words import cell_name
+from kvgate.report.words import arm_name, cell_name
 from kvgate.verdict import Figure
 
 PAGE: Final = 657.0
@@ -71,7 +71,7 @@ def level_chart(
     top = max(statistic(b, attribute) or 0 for c in cells.values() for bs in c.values() for b in bs)
     axis = Axis(0.0, top * 1.06, 196, 46)
     d.text(0, 11, f"{title} ({unit})", bold=True, size=11)
-    legend(d, 0, 30, [(series[a].shape, series[a].colour, t.find(f"arm.{a}", a)) for a in known])
+    legend(d, 0, 30, [(series[a].shape, series[a].colour, arm_name(a, t)) for a in known])
     left = _value_axis(d, axis, width_px, lambda v: trimmed(v))
     slot = (width_px - left) / len(cells)
     for i, (label, arms) in enumerate(cells.items()):
@@ -84,20 +84,21 @@ def level_chart(
         lane = min(56.0, slot / max(1, len(present)))
         for j, arm in enumerate(present):
             x = centre + (j - (len(present) - 1) / 2) * lane
-            _strip(d, axis, x, lane, arms[arm], attribute, unit, series[arm])
+            who = f"{arm_name(arm, t)}, {name}"
+            _strip(d, axis, x, lane, arms[arm], attribute, unit, series[arm], who, t)
     return d.markup(title)
 
 
 def _strip(
     d: Drawing, axis: Axis, x: float, lane: float, blocks: Sequence[BlockResult], attribute: str,
-    unit: str, series: Series,
+    unit: str, series: Series, who: str, t: Texts,
 ) -> None:  # fmt: skip
     """One arm in one cell: a point a block, the median of the valid blocks as a line."""
     values = [(b, statistic(b, attribute) or 0.0) for b in blocks]
     half = lane * 0.3
     for k, (block, value) in enumerate(values):
         dx = 0.0 if len(values) == 1 else (k / (len(values) - 1) - 0.5) * 2 * half * 0.8
-        hover = f"{block.arm} {block.cell.label}, {block.n}: {trimmed(value)} {unit}"
+        hover = t("chart.block", who=who, n=block.n, value=number(value, unit, t.lang))
         d.marker(
             series.shape, x + dx, axis.at(value), 2.4, series.colour, hollow=not block.valid,
             hover=hover,

@@ -198,7 +198,7 @@ def _terms(
     if isinstance(terms, LimitClause) and terms.arm is not None:
         rows.append((t("terms.arm"), arm_name(terms.arm, t)))
     if isinstance(terms, LimitClause) and terms.hosts is not None:
-        rows.append((t("terms.hosts"), terms.hosts))
+        rows.append((t("terms.hosts"), t.find(f"group.{terms.hosts}", terms.hosts)))
     if isinstance(terms, AnswersClause):
         pair = t(
             "terms.against", test=arm_name(terms.arm, t), reference=arm_name(terms.reference_arm, t)

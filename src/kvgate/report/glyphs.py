@@ -83,7 +83,7 @@ ELLIPSIS_CUT: Final = "\u2026 "
 
 def check_coverage(html: str) -> None:
     """Raise CannotMeasure naming the characters of a finished page that no shipped font has."""
-    body = re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)
+    body = re.sub(r"<(style|script)\b[^>]*>.*?</\1>", "", html, flags=re.DOTALL)
     lacking = sorted({c for c in body if ord(c) not in covered() and c not in "\n\t"})
     if lacking:
         names = ", ".join(f"U+{ord(c):04X}" for c in lacking[:10])

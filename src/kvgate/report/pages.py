@@ -236,7 +236,7 @@ def _history(source: ReportInput, t: Texts) -> tuple[tuple[str, ...], ...]:
     return tuple(
         (
             t("gate", n=h.gate),
-            h.verdict,
+            t.find(f"verdict.{h.verdict}", h.verdict),
             t(f"decision.{decision_key(h.decision)}.word"),
             as_of_text(h.as_of),
             h.digest[:16],

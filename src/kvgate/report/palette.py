@@ -19,6 +19,7 @@ PAPER: Final = "#ffffff"
 MET: Final = "#e3f0ef"
 ZONE: Final = "#f5ead6"
 MISSED: Final = "#f6e0d9"
+GAP: Final = "#e4d9ea"
 
 VERDICT: Final[Mapping[Verdict, str]] = {
     Verdict.PASS: "#0b6e6e",
@@ -46,6 +47,9 @@ SCREEN_NAMES: Final[Mapping[str, str]] = {
     SERIES[0]: "var(--series-1)",
     SERIES[1]: "var(--series-2)",
     SERIES[2]: "var(--series-3)",
+    SERIES[3]: "var(--series-4)",
+    SERIES[4]: "var(--series-5)",
+    GAP: "var(--gap)",
 }
 """Colours that follow the reader's light or dark setting on a screen."""
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
 import itertools
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,12 +24,15 @@ from kvgate.report.pages import report_view
 from kvgate.report.palette import for_paper, for_screen
 from kvgate.report.svg import icon
 from kvgate.report.tables import CAP
-from kvgate.report.texts import texts
+from kvgate.report.texts import Texts, texts
 from kvgate.report.webfonts import FONT_PLACE, web_fonts
 from kvgate.verdict import Verdict
 
 SCHEME: Final = "kvgate-asset:"
 """Addresses of our own files in style sheets; every other address is refused."""
+
+
+SCREEN_WORDS: Final = ("sort", "filter", "rows", "arrows")
 
 
 def _html(inputs: Sequence[ReportInput], lang: str, template: str) -> str:
@@ -52,7 +58,7 @@ def _html(inputs: Sequence[ReportInput], lang: str, template: str) -> str:
     environment.filters["screen"] = lambda svg: Markup(for_screen(svg))  # noqa: S704
     environment.filters["paper"] = lambda svg: Markup(for_paper(svg))  # noqa: S704
     view = report_view(inputs, t)
-    return environment.get_template(template).render(
+    html = environment.get_template(template).render(
         t=t,
         r=view,
         fonts=[(name, family, weight) for name, (family, weight) in FONTS.items()],
@@ -61,7 +67,25 @@ def _html(inputs: Sequence[ReportInput], lang: str, template: str) -> str:
         cap=CAP,
         icons={v.value: icon(v) for v in Verdict},
         font_place=Markup(FONT_PLACE),  # noqa: S704 - a constant
+        **(_script(t) if template == "web.html.j2" else {}),
     )
+    for verdict in Verdict:  # what a screen reader says of an icon
+        html = html.replace(f'aria-label="{verdict}"', f'aria-label="{t(f"verdict.{verdict}")}"')
+    return html
+
+
+def _script(t: Texts) -> dict[str, Markup]:
+    """The page's own script, the words it says, and the digest by which the page allows it and no
+    other: what a hostile name might smuggle in would not run."""
+    script = (assets_dir() / "templates" / "screen.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    said = json.dumps({key: t(f"screen.{key}") for key in SCREEN_WORDS}, ensure_ascii=False)
+    # Our own file and our own words, both without "</".
+    return {
+        "script": Markup(script),  # noqa: S704
+        "script_hash": Markup(f"sha256-{digest}"),  # noqa: S704
+        "words": Markup(said),  # noqa: S704
+    }
 
 
 def render_html(inputs: Sequence[ReportInput], lang: str, out: Path) -> Path:

@@ -41,14 +41,18 @@ def _faults(
 ) -> list[str]:
     t = texts(lang)
     text = _squeezed(page)
+    key = decision_key(str(verdict.get("decision")))
+    word, code = t(f"decision.{key}.word"), t(f"decision.{key}.code")
+    # Other gates' decisions stand on page 1 as well: this one stands before its verdict.
+    decision = f"{word}{'' if code == word else code}{t('verdict.of_gate')}"
     wanted = {
-        "the decision": t(f"decision.{decision_key(str(verdict.get('decision')))}.word"),
+        "the decision": decision,
         "the campaign": str(verdict.get("campaign")),
         "the time": as_of_text(str(verdict.get("as_of"))),
         "the contract's digest": str(verdict.get("contract_digest"))[:16],
     }
     faults = [
-        f"page 1 does not say {what} ({words[:80]})"
+        f"page 1 does not say {what} ({(word if words is decision else words)[:80]})"
         for what, words in wanted.items()
         if not words or _squeezed(words) not in text
     ]

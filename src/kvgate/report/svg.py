@@ -145,9 +145,10 @@ class Drawing:
     ) -> None:
         shown = escape(visible(text, longest=120))
         weight = ' font-weight="700"' if bold else ""
+        place = "" if anchor == "start" else f' text-anchor="{anchor}"'
         self._parts.append(
-            f'<text x="{fmt(x)}" y="{fmt(y)}" font-size="{fmt(size)}" font-family="{FONT}" '
-            f'text-anchor="{anchor}" fill="{colour}"{weight}>{shown}</text>'
+            f'<text x="{fmt(x)}" y="{fmt(y)}" font-size="{fmt(size)}"{place} '
+            f'fill="{colour}"{weight}>{shown}</text>'
         )
 
     def markup(self, label: str, css: str = "chart", *, box: float | None = None) -> Markup:
@@ -159,6 +160,7 @@ class Drawing:
         # The text in it has passed `visible` and `escape`.
         return Markup(  # noqa: S704
             f'<svg xmlns="http://www.w3.org/2000/svg" class="{css}" role="img" aria-label={alt} '
+            f'font-family="{FONT}" '
             f'{size} viewBox="0 0 {corner}">{body}</svg>'
         )
 

@@ -325,7 +325,8 @@ def compare(
     rows = []
     for key in keys:
         values = tuple(environment[name].get(key, number(None, "", t.lang)) for name in names)
-        rows.append(ComparedRow(key, values, len(set(values)) == 1))
+        said = tuple(t.find(f"state.{v}", v) for v in values)
+        rows.append(ComparedRow(t.find(f"item.{key}", key), said, len(set(values)) == 1))
     if by_difference:
         rows.sort(key=lambda row: row.same)
     return Comparison(tuple(arm_name(name, t) for name in names), capped(rows))

@@ -7,6 +7,9 @@ from typing import Final
 
 from kvgate.report.texts import Texts
 
+_KINDS: Final = {"cold": "cold_restore", "shared": "shared_prefix"}
+"""How names of workloads begin that a contract makes up."""
+
 _CLAUSE: Final = re.compile(r"^G[1-4]\.[0-9a-z]+$")
 _CELL: Final = re.compile(r"^(?P<workload>[a-z0-9_.-]+)@(?P<level>[0-9]+)(?P<rest>(/[^/@]+)*)$")
 
@@ -16,10 +19,20 @@ def cell_name(where: str, t: Texts) -> str:
     match = _CELL.match(where)
     if match is None:
         return t.find(f"workload.{where}", t.find(f"place.{where.replace(' ', '_')}", where))
-    workload = t.find(f"workload.{match['workload']}", match["workload"])
+    workload = workload_name(match["workload"], t)
     key = "cell.stream" if match["level"] == "1" else "cell.streams"
     parts = [workload, t(key, n=match["level"]), *match["rest"].split("/")[1:]]
     return " · ".join(parts)
+
+
+def workload_name(name: str, t: Texts) -> str:
+    """A workload; a contract's own "cold_2k" is "cold restore 2k"."""
+    known = t.sentences.get(f"workload.{name}")
+    if known is not None:
+        return known
+    kind, _, rest = name.partition("_")
+    kind = t.find(f"workload.{_KINDS.get(kind, kind)}", "")
+    return f"{kind} {rest}" if kind and rest else name
 
 
 def place(where: str, t: Texts) -> str:
@@ -43,9 +56,11 @@ def metric_name(metric: str, statistic: str, t: Texts) -> str:
 
 
 def sentence(text: str, lang: str) -> str:
-    """A reason's words as a sentence: capital and full stop."""
+    """A reason's words as a sentence: capital and full stop. Chinese has no capitals, and a host's
+    name keeps its own."""
     stop = "。" if lang == "zh" else "."
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "。", "!", "?")) else stop)
+    first = text[:1] if lang == "zh" else text[:1].upper()
+    return first + text[1:] + ("" if text.endswith((".", "。", "!", "?")) else stop)
 
 
 def arm_name(arm: str, t: Texts) -> str:

@@ -111,24 +111,28 @@ def gate2() -> ReportInput:
 
 
 def gate4(gap: bool = False) -> ReportInput:
-    """G4: windows of five minutes over an hour, one injected fault; ``gap`` leaves two out."""
+    """G4: every window of the contract's plan, one injected fault; ``gap`` leaves two out."""
     rng = random.Random(3)
+    plan = contract().gate(4).soak
+    assert plan is not None
     windows = []
-    for i in range(12):
-        if gap and i in (7, 8):
+    for i in range(int(plan.duration_s // plan.window_s)):
+        if gap and i in (8, 9):
             continue
-        hit = i == 5
+        hit = i == 4
         windows.append(
             SoakWindow(
-                300.0 * i, 300.0 * (i + 1), 210 - 30 * hit, int(hit),
+                plan.window_s * i, plan.window_s * (i + 1), 210 - 30 * hit, int(hit),
                 7.1 * math.exp(rng.gauss(0.004 * i, 0.015)) * (1.3 if hit else 1.0),
                 58.0 * math.exp(rng.gauss(0, 0.015)) * (0.8 if hit else 1.0),
                 (41 + 0.12 * i) * 2**30,
+                restored_share=0.999 - 0.04 * hit,
+                excused=hit,
             )
         )  # fmt: skip
     events = (
-        SoakEvent(1500.0, "store-restart", "systemctl restart kvstore on fx100-a", True),
-        SoakEvent(1590.0, "recovery", "TTFT within 10 % of the windows before", True),
+        SoakEvent(600.0, "store-restart", "systemctl restart kvstore on fx100-a", True, 655.0),
+        SoakEvent(690.0, "recovery", "TTFT within 10 % of the windows before", True),
     )
     values = {"soak_error_share": 0.0056, "soak_ttft_drift": 0.041, "soak_memory_slope": 0.031,
               "soak_restarts": 0.0, "fault_proved": 1.0, "soak_coverage": 1.0,

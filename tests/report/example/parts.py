@@ -116,12 +116,12 @@ def campaign_around(
 
 
 ENVIRONMENT = {
-    "baseline": {"engine": "vllm 0.20.1", "connector": "LMCacheConnectorV1", "store": "nvme",
-                 "model digest": DIGEST[:32], "max_num_seqs": "64", "kv_cache_dtype": "fp8"},
-    "appliance": {"engine": "vllm 0.20.1", "connector": "LMCacheConnectorV1", "store": "fx100",
-                  "model digest": DIGEST[:32], "max_num_seqs": "64", "kv_cache_dtype": "fp8"},
-    "engine-1": {"kernel": "6.8.0-45-generic", "os": "Ubuntu 24.04", "rocm": "7.2.0",
-                 "processors": "192", "nic firmware": "28.41.1000"},
+    "baseline": {"engine": "vllm 0.20.1", "connector": "LMCacheV1", "store_version": "nvme",
+                 "model_digest": DIGEST[:32], "max_num_seqs": "64", "kv_cache_dtype": "fp8"},
+    "appliance": {"engine": "vllm 0.20.1", "connector": "LMCacheV1", "store_version": "fx100",
+                  "model_digest": DIGEST[:32], "max_num_seqs": "64", "kv_cache_dtype": "fp8"},
+    "engine-1": {"kernel": "6.8.0-45-generic", "os": "Ubuntu 24.04", "processor": "EPYC 9654",
+                 "processors": "192", "python": "3.11.9"},
     "load-1": {"kernel": "6.8.0-45-generic", "os": "Ubuntu 24.04", "python": "3.11.9"},
 }  # fmt: skip
 FILES = tuple(
