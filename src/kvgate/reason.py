@@ -21,6 +21,15 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "{value} 未达到门限 {threshold}；区间的有利端 {bound} 也未达到",
     ),
     "out_of_limit": ("{value} is outside the limit {threshold}", "{value} 超出限值 {threshold}"),
+    "not_the_appliances": (
+        "{value} is outside the limit {threshold}, but nothing shows that the appliance is to "
+        "blame ({why})",
+        "{value} 超出限值 {threshold}，但没有证据表明责任在设备（{why}）",
+    ),
+    "run_spoiled": (
+        "the long run broke {conditions}: it measured something else",
+        "长时运行不满足有效性条件 {conditions}：所测并非所求",
+    ),
     "not_equal": ("found {value}, required {threshold}", "实测 {value}，要求 {threshold}"),
     "open": (
         "after {n} pairs the interval {interval} still contains both answers",
@@ -83,6 +92,10 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "no_interval": (
         "{metric} {statistic} has no interval: {cause}",
         "{metric} {statistic} 无区间：{cause}",
+    ),
+    "block_copied": (
+        "block {block} holds the very stamps of block {original}: it was copied, not measured",
+        "测量块 {block} 的时间戳与测量块 {original} 完全相同：系复制，而非实测",
     ),
     "blocks_missing": (
         "block {block} is not there ({n} missing): evidence was removed",
@@ -169,7 +182,7 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     # gate reasons
     "all_clauses_met": ("all {n} clauses are met", "全部 {n} 项条款均满足"),
-    "clauses_decide": ("{verdict} because of {clauses}", "结论 {verdict}，依据条款 {clauses}"),
+    "clauses_decide": ("{verdict} because of {clauses}", "结论为{verdict}，依据条款 {clauses}"),
     # decision reasons
     "next_gate": ("the next gate may open", "可进入下一门禁"),
     "campaign_complete": ("the last gate is passed", "最后一道门禁已通过"),

@@ -17,34 +17,23 @@ from kvgate.contract import load_contract
 from kvgate.errors import GateClosed, UsageError
 from kvgate.evidence.journal import Journal
 from kvgate.verdict import Decision, Verdict
+from made.g1 import CONTRACT, DEVICE, write_g1
 
-CONTRACT = load_contract(Path(__file__).parents[2] / "gates" / "contracts" / "rehearsal.toml")
-
-
-def bundle(root: Path, gate: int = 2, run: int = 1, *, seal: bool = True, **changed: Any) -> Path:
-    """A small bundle as a gate leaves it; the verdict in it is made up."""
-    path = Workspace(root).bundle(gate, run)
-    campaign = {
-        "name": root.name, "gate": gate, "run": run, "mode": "counted", "rehearsal": True,
-        "as_of": "2026-03-03T10:00:00+00:00", "contract_digest": CONTRACT.digest,
-        "serials": list(CONTRACT.appliance.serials), "firmware": CONTRACT.appliance.firmware,
-    } | changed  # fmt: skip
-    with Journal(path) as journal:
-        journal.write_bytes("contract.toml", b"# made up\n")
-        journal.write_json("campaign.json", campaign)
-        journal.write_json("verdict.json", {"verdict": "PASS", "decision": "PROCEED"})
-        if seal:
-            journal.seal(previous_manifest_sha256=None, kvgate_version="0.0.test")
-    return path
+TERMS = load_contract(CONTRACT)
 
 
-def opens(root: Path) -> bool:
-    """Whether G3 opens on what lies in the campaign's folder."""
+def bundle(root: Path, run: int = 1, **more: Any) -> Path:
+    """A sealed G1 run of the campaign ``root``: a PASS unless told otherwise."""
+    return write_g1(root, run=run, **more)
+
+
+def opens(root: Path, gate: int = 2) -> bool:
+    """Whether the gate opens on what lies in the campaign's folder."""
     try:
         open_gate(
-            CONTRACT, 3, Workspace(root).history(),
+            TERMS, gate, Workspace(root).history(),
             as_of=datetime(2026, 3, 4, tzinfo=UTC), rehearsal=True,
-            serials=CONTRACT.appliance.serials, firmware=CONTRACT.appliance.firmware,
+            serials=TERMS.appliance.serials, firmware=TERMS.appliance.firmware,
         )  # fmt: skip
     except GateClosed:
         return False
@@ -54,7 +43,7 @@ def opens(root: Path) -> bool:
 def test_a_sealed_pass_is_read_back_and_opens_the_next_gate(tmp_path: Path) -> None:
     bundle(tmp_path)
     (run,) = Workspace(tmp_path).history()
-    assert (run.gate, run.run, run.mode) == (2, 1, Mode.COUNTED)
+    assert (run.gate, run.run, run.mode) == (1, 1, Mode.COUNTED)
     assert (run.verdict, run.decision, run.counts) == (Verdict.PASS, Decision.PROCEED, True)
     assert opens(tmp_path)
 
@@ -76,7 +65,7 @@ def emptied(path: Path) -> None:
 
 
 TAMPER: dict[str, Callable[[Path], object]] = {
-    "verdict changed": lambda b: rewrite(b / "verdict.json", verdict="PASS", reason="better"),
+    "verdict changed": lambda b: rewrite(b / "verdict.json", verdict="PASS", pairs_measured=9),
     "campaign changed": lambda b: rewrite(b / "campaign.json", serials=["OTHER"]),
     "run changed": lambda b: rewrite(b / "campaign.json", run=2),
     "contract changed": lambda b: (b / "contract.toml").write_bytes(b"# softer\n"),
@@ -105,11 +94,11 @@ def test_damaged_sealed_evidence_closes_every_gate(tmp_path: Path) -> None:
     history = Workspace(tmp_path).history()
     assert [run.damaged for run in history] == [True]
     with pytest.raises(GateClosed, match="was changed"):
-        open_gate(CONTRACT, 1, history, as_of=datetime(2026, 3, 4, tzinfo=UTC), rehearsal=True)
+        open_gate(TERMS, 1, history, as_of=datetime(2026, 3, 4, tzinfo=UTC), rehearsal=True)
 
 
 def test_a_bundle_under_another_name_is_not_that_run(tmp_path: Path) -> None:
-    shutil.move(bundle(tmp_path, gate=1), Workspace(tmp_path).bundle(2, 1))
+    shutil.move(bundle(tmp_path), Workspace(tmp_path).bundle(2, 1))
     assert past_run(Workspace(tmp_path).bundle(2, 1), 2, 1).verdict is None
     assert not opens(tmp_path)
 
@@ -122,19 +111,59 @@ def test_what_is_no_bundle_is_no_history(tmp_path: Path) -> None:
 
 
 def test_runs_come_in_the_order_of_gates_and_runs(tmp_path: Path) -> None:
-    for gate, run in ((2, 2), (1, 1), (2, 1)):
-        bundle(tmp_path, gate, run)
-    assert [(r.gate, r.run) for r in Workspace(tmp_path).history()] == [(1, 1), (2, 1), (2, 2)]
+    for run in (2, 1, 3):
+        bundle(tmp_path, run)
+    Workspace(tmp_path).bundle(2, 1).mkdir()
+    runs = [(r.gate, r.run) for r in Workspace(tmp_path).history()]
+    assert runs == [(1, 1), (1, 2), (1, 3), (2, 1)]
+
+
+# --- a seal alone proves nothing ---------------------------------------------------------------
+
+
+def test_a_pass_of_another_campaign_opens_nothing(tmp_path: Path) -> None:
+    shutil.copytree(bundle(tmp_path / "a"), tmp_path / "b" / "g1-001")
+    (run,) = Workspace(tmp_path / "b").history()
+    assert (run.verdict, run.damaged) == (None, True)
+    assert opens(tmp_path / "a")
+    assert not opens(tmp_path / "b")
+
+
+def test_a_sealed_pass_that_its_evidence_does_not_give_opens_nothing(tmp_path: Path) -> None:
+    wrong = DEVICE | {"serial": "ANOTHER"}
+    root = bundle(tmp_path, device=wrong, seal=False)
+    with Journal.open_existing(root) as journal:
+        journal.write_json("verdict.json", {"verdict": "PASS", "decision": "PROCEED"})
+        journal.seal(previous_manifest_sha256=None, kvgate_version="0.0.test")
+    (run,) = Workspace(tmp_path).history()
+    assert (run.verdict, run.damaged) == (None, True)
+    assert not opens(tmp_path)
+
+
+def test_a_run_that_was_taken_away_closes_the_campaign(tmp_path: Path) -> None:
+    bundle(tmp_path, 1, device=DEVICE | {"serial": "ANOTHER"})
+    bundle(tmp_path, 2)
+    shutil.rmtree(Workspace(tmp_path).bundle(1, 1))
+    with pytest.raises(GateClosed, match="G1 run 1 is missing"):
+        open_gate(TERMS, 2, Workspace(tmp_path).history(),
+                  as_of=datetime(2026, 3, 4, tzinfo=UTC), rehearsal=True)  # fmt: skip
+
+
+def test_a_pass_from_the_future_closes_the_campaign(tmp_path: Path) -> None:
+    bundle(tmp_path, as_of="2036-03-01T08:00:00+00:00")
+    with pytest.raises(GateClosed, match="after now"):
+        open_gate(TERMS, 2, Workspace(tmp_path).history(),
+                  as_of=datetime(2026, 3, 4, tzinfo=UTC), rehearsal=True)  # fmt: skip
 
 
 def test_an_interrupted_run_is_kept_and_takes_its_number(tmp_path: Path) -> None:
     bundle(tmp_path)
-    path = Workspace(tmp_path).bundle(3, 1)
+    path = Workspace(tmp_path).bundle(2, 1)
     with pytest.raises(KeyboardInterrupt), Journal(path) as journal:
-        journal.write_json("campaign.json", {"gate": 3, "run": 1})
+        journal.write_json("campaign.json", {"gate": 2, "run": 1})
         raise KeyboardInterrupt
     opening = open_gate(
-        CONTRACT, 3, Workspace(tmp_path).history(),
+        TERMS, 2, Workspace(tmp_path).history(),
         as_of=datetime(2026, 3, 4, tzinfo=UTC), rehearsal=True,
     )  # fmt: skip
     assert (opening.run, opening.reruns_used) == (2, 0)
@@ -145,7 +174,7 @@ def test_a_new_campaign_moves_the_old_one_aside_and_keeps_it(tmp_path: Path) -> 
     now = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
     space = workspace(tmp_path, "c", fresh=True, now=now)
     assert space.history() == ()
-    assert (tmp_path / "c.before-20260304T100000" / "g2-001" / "manifest.json").is_file()
+    assert (tmp_path / "c.before-20260304T100000" / "g1-001" / "manifest.json").is_file()
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "x" * 65, "a b"])

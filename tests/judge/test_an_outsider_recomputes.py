@@ -69,7 +69,7 @@ def test_the_script_gives_the_effects_of_the_verdict(script: Path, sealed: Path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert "files as sealed, manifest" in lines[0]
-    assert {line.split()[0] for line in lines[1:]} == {"G3.1", "G3.2"}
+    assert {line.split()[0] for line in lines[1:]} == {"G3.1", "G3.2", "G3.8"}
     for line in lines[1:]:
         assert line.split()[2] in line.split("verdict")[1]
 

@@ -39,19 +39,21 @@ def small_contract() -> bytes:
 CONTRACT = parse_contract(small_contract(), name="small")
 
 
-def table(session: Session, kind: str) -> pd.DataFrame:
-    """A block's requests; the tested arm is a third faster, each pair a little differently."""
-    frame = requests()
+def table(session: Session, kind: str, n: int, level: int) -> pd.DataFrame:
+    """A block's requests; the tested arm is a third faster, each pair a little differently. No two
+    blocks share a stamp."""
+    frame = requests().iloc[: 6 * level].copy()
+    begin = 1_000_000_000 * (1 + 1000 * n)
     faster = 1.5 * (1 + 0.01 * WOBBLE[(session.pair or 0) % len(WOBBLE)])
     factor = faster if session.role == "test" else 1.0
     first = int(1_000_000_000 / factor)
     gap = int(1_000_000 * (factor if factor == 1.0 else 1.001 / factor * 1.5))
-    ready = [0] * LEVEL
+    ready = [0] * level
     stamped: list[list[int]] = []
     for i in range(len(frame)):
-        sent = 1_000_000_000 + ready[i % LEVEL]
+        sent = begin + ready[i % level]
         stamps = [sent + first + gap * k for k in range(OUTPUT)]
-        ready[i % LEVEL] = stamps[-1] - 1_000_000_000
+        ready[i % level] = stamps[-1] - begin
         for column in ("intended_ns", "scheduled_ns", "connected_ns", "sent_ns"):
             frame.loc[i, column] = sent
         for column in ("first_byte_ns", "first_token_ns", "first_text_ns"):
@@ -74,10 +76,11 @@ def block_json(n: int, number: int, session: Session, cell: Any, kind: str) -> d
     }  # fmt: skip
     targets = block["observation"]["targets"]
     engine = targets["engine"]["increase"]["delta"]
-    if session.arm == "recompute":
+    if session.arm == "recompute" or kind == "miss":
         engine |= {"prompt_tokens_computed": engine["prompt_tokens"], "prompt_tokens_external": 0}
     for store in ("appliance", "baseline"):
-        if store != session.arm:
+        block["observation"]["coverage"][f"store-{store}"] = 1.0
+        if store != session.arm or kind == "miss":
             targets[f"store-{store}"]["increase"]["delta"]["bytes_read"] = 0
     return block
 
@@ -104,14 +107,12 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for cell in session.cells:
                 kind = CONTRACT.workloads[cell.workload].kind
                 block = block_json(n, number, session, cell, kind)
-                frame = table(session, kind)
-                if kind == "probe":
-                    frame = frame.iloc[: 6 * cell.level]
-                    block |= {
-                        "requests_planned": len(frame), "requests_recorded": len(frame),
-                        "prompts": {"count": len(frame)}, "output_tokens_each": OUTPUT,
-                    }  # fmt: skip
-                    block["client"]["mean_in_flight"] = cell.level
+                frame = table(session, kind, n, cell.level)
+                block |= {
+                    "requests_planned": len(frame), "requests_recorded": len(frame),
+                    "prompts": {"count": len(frame)}, "output_tokens_each": OUTPUT,
+                }  # fmt: skip
+                block["client"]["mean_in_flight"] = cell.level
                 write(journal.block_dir(n) / "requests.parquet", frame)
                 journal.finish_block(n, block)
                 n += 1
@@ -157,9 +158,28 @@ def text(name: str, content: str) -> Callable[[Path], None]:
     return harm
 
 
+def with_column(table: pa.Table, name: str, value: str | int | None) -> pa.Table:
+    """The table with one value in every row of a column."""
+    i = table.column_names.index(name)
+    kind = table.schema.field(i).type
+    return table.set_column(i, pa.field(name, kind), pa.array([value] * len(table), kind))
+
+
 def again(block: Path) -> None:
     number = 1 + max(int(p.name) for p in block.parent.iterdir())
     shutil.copytree(block, block.with_name(str(number)))
+
+
+def copied(block: Path) -> None:
+    """The requests of another block in place of its own: same shape, values that are not its own"""
+    mine = json.loads((block / "block.json").read_text())
+    for other in sorted(block.parent.iterdir()):
+        theirs = json.loads((other / "block.json").read_text())
+        same = all(theirs[k] == mine[k] for k in ("cell", "arm", "role"))
+        if same and other != block:
+            shutil.copyfile(other / "requests.parquet", block / "requests.parquet")
+            return
+    raise AssertionError("no other block like it")
 
 
 HARM: dict[str, Callable[[Path], None]] = {
@@ -175,6 +195,7 @@ HARM: dict[str, Callable[[Path], None]] = {
     "cell of another kind": lambda b: edit(b / "block.json", cell=3),
     "arm unknown": lambda b: edit(b / "block.json", arm="other"),
     "block twice": again,
+    "requests of another block": copied,
 }
 
 
@@ -187,9 +208,39 @@ def test_a_bundle_with_one_block_harmed_never_passes(
         root = tmp_path / workload
         shutil.copytree(healthy, root)
         HARM[harm](root / "blocks" / name)
-        if harm == "block twice" and workload == "probe":
-            continue  # a probe more is no evidence more: answers are counted by block and prompt
         assert verdict_of(root) is not Verdict.PASS, (harm, workload)
+
+
+# Harm to the values of every block that a clause rests on, in a form that a table allows.
+EVERYWHERE: dict[str, Callable[[Path], None]] = {
+    "no request": HARM["requests emptied"],
+    "first tokens missing": rows(lambda t: with_column(t, "first_token_ns", None)),
+    "stamps not in order": rows(lambda t: with_column(t, "first_token_ns", 1)),
+    "no tokens": rows(lambda t: with_column(t, "output_tokens", 0)),
+    "every request failed": rows(lambda t: with_column(t, "outcome", "truncated")),
+    "counters missing": lambda b: edit(b / "block.json", observation={}),
+    "client gone": lambda b: edit(b / "block.json", client=None),
+}
+CLAUSES = {c.id for c in CONTRACT.gate(3).clause}
+
+
+@pytest.mark.parametrize("harm", EVERYWHERE)
+@pytest.mark.parametrize("role", ["test", "reference"])
+def test_a_clause_whose_evidence_was_harmed_on_disk_never_passes(
+    healthy: Path, tmp_path: Path, harm: str, role: str
+) -> None:
+    root = tmp_path / "b"
+    shutil.copytree(healthy, root)
+    for path in sorted((root / "blocks").iterdir()):
+        block = json.loads((path / "block.json").read_text())
+        if block["role"] == role:
+            EVERYWHERE[harm](path)
+    try:
+        verdict = adjudicate(root).verdict
+    except CannotMeasure:
+        return
+    assert {c.clause for c in verdict.clauses} == CLAUSES
+    assert {c.clause for c in verdict.clauses if c.verdict is Verdict.PASS} == set()
 
 
 def first_block(root: Path, workload: str, role: str) -> str:

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from kvgate.analyse.block import (
-    BlockStatistics,
-    block_statistics,
-    durations_s,
-    impossible,
-    pooled_itl_s,
-)
+from kvgate.analyse.block import BlockMeasured, BlockStatistics, measure_block
 from kvgate.analyse.counters import ENGINE, STORE_PREFIX, grown, value
 from kvgate.analyse.facts import observe_host
 from kvgate.analyse.foreign import known_only, lacks_of
 from kvgate.analyse.results import Analysis, Answer, BlockResult, Observed
-from kvgate.analyse.soak import Soak, analyse_soak
+from kvgate.analyse.soak import Part, Soak, analyse_soak
 from kvgate.analyse.validity import conditions
 from kvgate.contract import Contract
 from kvgate.errors import CannotMeasure
 from kvgate.plan import Cell
-from kvgate.record import TTFT, Lack, Outcome
+from kvgate.record import Lack, Outcome
 
 ENGINE_COUNTERS = (
     "prompt_tokens",
@@ -35,6 +29,9 @@ ENGINE_COUNTERS = (
     "generation_tokens",
     "preemptions",
 )
+MOST_GAPS_SHOWN = 50_000
+UNUSABLE = (KeyError, TypeError, ValueError, AttributeError)
+"""What evidence that was changed or cut off makes of reading it."""
 STORE_COUNTERS = ("lookup_tokens", "hit_tokens", "bytes_read", "errors")
 
 
@@ -64,43 +61,71 @@ def assemble(
     results: list[BlockResult] = []
     answers: list[Answer] = []
     samples: dict[int, Mapping[str, Any]] = {}
-    soaks: list[Soak] = []
-    for raw in sorted(blocks, key=lambda b: b.n):
+    long_runs: list[RawBlock] = []
+    canaries: list[RawBlock] = []
+    seen: dict[str, int] = {}
+    copied: list[tuple[int, int]] = []
+    for raw in blocks:
         try:
             _check_whole(raw)
-            if raw.block["kind"] == "soak":
-                plan = contract.gate(gate).soak
-                if plan is not None:
-                    soaks.append(
-                        analyse_soak(plan, raw.block, raw.requests, raw.engine, time_scale)
-                    )
+            if raw.block["kind"] in {"soak", "canary"}:
+                (canaries if raw.block["kind"] == "canary" else long_runs).append(raw)
                 continue
-            results.append(_block(contract, raw, time_scale))
-            samples[raw.n] = _samples(raw.requests, time_scale)
+            measured = measure_block(raw.requests, int(raw.block["cell"]["level"]))
+            results.append(_block(contract, raw, measured.statistics, time_scale))
+            samples[raw.n] = _samples(measured, time_scale)
+            first = seen.setdefault(measured.fingerprint or str(raw.n), raw.n)
+            copied += [(raw.n, first)] if first != raw.n else []
             if Lack.TOKEN_TIMES in (lacks_of(raw.block) or ()):
                 samples[raw.n] = {**samples[raw.n], "itl_s": np.empty(0)}
             if raw.block["kind"] == "probe":
                 answers.extend(_answers(raw))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CannotMeasure(
-                f"block {raw.n} is not usable: {type(error).__name__} {error}",
-                where=f"blocks/{raw.n}",
-                remedy="evidence was changed or cut off; run the gate again",
-            ) from error
+        except UNUSABLE as error:
+            raise _unusable(raw.n, error) from error
+    soaks = [_soak(contract, gate, raw, canaries, results, answers, time_scale)
+             for raw in long_runs]  # fmt: skip
     observed = list(_facts(facts))
     for one in soaks:
         observed.extend(one.observed)
     # More than one long run in one bundle: the judge sees every figure twice and says so.
     soak = soaks[0] if soaks else None
     return Analysis(
-        blocks=tuple(results),
-        answers=tuple(answers),
+        blocks=tuple(sorted(results, key=lambda b: b.n)),
+        answers=tuple(sorted(answers, key=lambda a: a.block)),
         observed=tuple(observed),
         windows=() if soak is None else soak.windows,
         events=() if soak is None else soak.events,
         expected_hosts=expected_hosts,
         time_scale=time_scale,
         samples=samples,
+        copied=tuple(copied),
+        soak_exclusions=() if soak is None else soak.exclusions,
+    )
+
+
+def _soak(
+    contract: Contract, gate: int, raw: RawBlock, canaries: Sequence[RawBlock],
+    results: Sequence[BlockResult], answers: Sequence[Answer], time_scale: float,
+) -> Soak:  # fmt: skip
+    """A long run with the canaries asked beside it and the reference arm's blocks."""
+    terms = contract.gate(gate)
+    try:
+        if terms.soak is None:
+            raise ValueError("the gate has no soak")
+        parts = [Part(c.block, c.requests, tuple(_answers(c))) for c in canaries]
+        return analyse_soak(
+            contract, terms, terms.soak, raw.n, Part(raw.block, raw.requests), raw.engine, parts,
+            results, answers, time_scale,
+        )  # fmt: skip
+    except UNUSABLE as error:
+        raise _unusable(raw.n, error) from error
+
+
+def _unusable(n: int, error: Exception) -> CannotMeasure:
+    return CannotMeasure(
+        f"block {n} is not usable: {type(error).__name__} {error}",
+        where=f"blocks/{n}",
+        remedy="evidence was changed or cut off; run the gate again",
     )
 
 
@@ -115,10 +140,11 @@ def _check_whole(raw: RawBlock) -> None:
         )
 
 
-def _block(contract: Contract, raw: RawBlock, time_scale: float) -> BlockResult:
+def _block(
+    contract: Contract, raw: RawBlock, statistics: BlockStatistics, time_scale: float
+) -> BlockResult:
     block = raw.block
     cell: Mapping[str, Any] = block["cell"]
-    statistics = block_statistics(raw.requests, int(cell["level"]))
     lacks = lacks_of(block)
     if lacks is not None:
         statistics = known_only(statistics, lacks)
@@ -158,13 +184,15 @@ def in_campaign_time(statistics: BlockStatistics, time_scale: float) -> BlockSta
     return replace(statistics, **changed)  # type: ignore[arg-type]
 
 
-def _samples(requests: pd.DataFrame, time_scale: float) -> Mapping[str, Any]:
-    """TTFT and token gaps of the good requests, campaign seconds, to be shown as distributions."""
-    claimed = requests[requests["outcome"] == Outcome.OK.value]
-    good = claimed[~impossible(claimed)]
+def _samples(measured: BlockMeasured, time_scale: float) -> Mapping[str, Any]:
+    """TTFT and token gaps of the good requests, campaign seconds, to be shown as distributions.
+
+    Of very many gaps every k-th is kept: a picture needs no more, and a block has millions.
+    """
+    step = -(-len(measured.itl_s) // MOST_GAPS_SHOWN) or 1
     return {
-        "ttft_s": durations_s(good, TTFT) * time_scale,
-        "itl_s": pooled_itl_s(good) * time_scale,
+        "ttft_s": measured.ttft_s * time_scale,
+        "itl_s": measured.itl_s[::step] * time_scale,
     }
 
 

@@ -144,4 +144,5 @@ class Analysis:
     samples: Mapping[int, Mapping[str, NDArray[np.float64]]] = field(default_factory=dict)
     configuration: Configuration = field(default_factory=dict)
     hours: float | None = None
+    copied: tuple[tuple[int, int], ...] = ()
     soak_exclusions: tuple[Exclusion, ...] = ()

@@ -71,6 +71,8 @@ def judge_answers(
 
 # Only a restored answer speaks of the appliance and only a recomputed one is a reference.
 _NEEDED = frozenset({"declared_source", "engine_alive", "client_ran"})
+_OF_A_REFERENCE = _NEEDED | {"responses_possible"}
+"""What cannot have happened as its stamps say is no answer to compare with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +91,14 @@ class _Told:
 
 
 def _told_apart(clause: AnswersClause, analysis: Analysis) -> _Told:
-    usable = {
-        b.n for b in analysis.blocks if {c.name for c in b.conditions if c.ok is True} >= _NEEDED
-    }
+    kept = {b.n: {c.name for c in b.conditions if c.ok is True} for b in analysis.blocks}
+    usable = {n for n, names in kept.items() if names >= _NEEDED}
+    references = {n for n, names in kept.items() if names >= _OF_A_REFERENCE}
     valid = {b.n for b in analysis.blocks if b.valid}
     every = sorted(analysis.answers, key=lambda a: a.block)
     reference: dict[str, list[Answer]] = {}
     for answer in every:
-        if answer.arm == clause.reference_arm and answer.block in usable:
+        if answer.arm == clause.reference_arm and answer.block in references:
             reference.setdefault(answer.prompt_digest, []).append(answer)
     tested = [a for a in every if a.arm == clause.arm]
     known = [a for a in tested if a.prompt_digest in reference]

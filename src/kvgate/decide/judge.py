@@ -68,7 +68,7 @@ def judge(contract: Contract, analysis: Analysis, campaign: CampaignFacts) -> Ga
         decision=decision,
         decision_reason=why,
         clauses=clauses,
-        exclusions=exclusions(analysis),
+        exclusions=(*exclusions(analysis), *analysis.soak_exclusions),
         findings=(
             *of_campaign(contract, campaign, analysis.configuration, waivers),
             *informative(contract, gate, analysis, clauses),
@@ -105,6 +105,10 @@ def _judge_clause(
     if clause.id not in campaign.selected:
         # What it measured stays visible, but a clause that was not asked for never passes.
         return replace(result, verdict=Verdict.INVALID, reason=Reason("not_selected"))
+    if analysis.copied and result.verdict is Verdict.PASS:
+        block, original = analysis.copied[0]
+        reason = Reason("block_copied", {"block": block, "original": original})
+        return replace(result, verdict=Verdict.INVALID, reason=reason)
     gone = missing_blocks(analysis)
     if gone and result.verdict is Verdict.PASS:
         reason = Reason("blocks_missing", {"block": gone[0], "n": len(gone)})

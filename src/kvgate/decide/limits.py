@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from kvgate.analyse.results import Analysis, BlockResult, Observed
@@ -12,7 +12,7 @@ from kvgate.contract import LimitClause, PairPlan
 from kvgate.criterion import METRICS, OF_THE_INSTRUMENT, Source
 from kvgate.decide.wording import percent, with_unit
 from kvgate.reason import Param, Reason
-from kvgate.verdict import ClauseVerdict, Figure, Verdict, worst
+from kvgate.verdict import About, ClauseVerdict, Figure, Verdict, worst
 
 _BLOCK_VALUE: dict[str, Callable[[BlockResult], float | None]] = {
     "ttft": lambda b: b.statistics.ttft_p50_s,
@@ -25,12 +25,19 @@ _BLOCK_VALUE: dict[str, Callable[[BlockResult], float | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A value at one place, or the reason why there is none."""
+    """A value at one place, or the reason why there is none.
+
+    ``about`` and ``detail``: whom a value outside the limit speaks about (None: the metric's own
+    rule), and why. ``spoiled``: conditions that the measurement broke; it never passes then.
+    """
 
     where: str
     value: float | str | None
     n: int
     missing: Reason | None = None
+    about: About | None = None
+    detail: str = ""
+    spoiled: tuple[str, ...] = ()
 
 
 def judge_limit(
@@ -65,8 +72,10 @@ def _found(clause: LimitClause, analysis: Analysis, plan: PairPlan | None) -> It
         if len(values) > 1:
             yield Found("soak", None, 0, _reports(clause, "soak", len(values)))
             return
+        spoiled = tuple(dict.fromkeys(e.condition.name for e in analysis.soak_exclusions))
         for observed in values:
-            yield _one(clause, observed)
+            found = _one(clause, observed)
+            yield replace(found, about=observed.about, detail=observed.detail, spoiled=spoiled)
 
 
 def _of_hosts(clause: LimitClause, analysis: Analysis) -> Iterator[Found]:
@@ -183,6 +192,11 @@ def _compare(clause: LimitClause, item: Found) -> tuple[Verdict, Reason]:
         return Verdict.INVALID, Reason("other_kind", place)
     kept = value >= limit if clause.floor is not None else value <= limit
     if kept:
+        if item.spoiled and clause.metric not in OF_THE_INSTRUMENT:
+            return Verdict.INVALID, Reason("run_spoiled", {"conditions": ", ".join(item.spoiled)})
         return Verdict.PASS, Reason("met")
-    ours = clause.metric in OF_THE_INSTRUMENT
-    return Verdict.INVALID if ours else Verdict.FAIL, Reason("out_of_limit", shown)
+    if clause.metric in OF_THE_INSTRUMENT:
+        return Verdict.INVALID, Reason("out_of_limit", shown)
+    if item.about not in {None, About.APPLIANCE}:
+        return Verdict.INVALID, Reason("not_the_appliances", {**shown, "why": item.detail or "-"})
+    return Verdict.FAIL, Reason("out_of_limit", shown)
