@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 FAULT  ?=
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup system rehearsal test lint types unit outcomes real-engine bench-load bench-decision bench-report clean
+.PHONY: help setup system rehearsal test lint types unit outcomes real-engine bench-load bench-decision bench-judge bench-report clean
 
 help:
 	@echo "make rehearsal          set up, then run G1 to G4 against the simulated appliance"
@@ -14,6 +14,7 @@ help:
 	@echo "make real-engine        vLLM on the CPU with LMCache: G1 to G3 on a real engine"
 	@echo "make bench-load         the load generator against a server that knows the truth, beside its peers"
 	@echo "make bench-decision     the risks of the decision rule, by simulation"
+	@echo "make bench-judge        a million requests judged: seconds and memory"
 	@echo "make bench-report       seconds and pages of the report, and whether its bytes repeat"
 	@echo "make clean              remove the virtual environment and caches (campaigns stay)"
 
@@ -69,6 +70,9 @@ bench-load: setup
 bench-decision: setup
 	@$(BIN)/python benchmarks/decision/bench.py
 	@$(BIN)/python benchmarks/decision/tails.py
+
+bench-judge: setup
+	@$(BIN)/python benchmarks/judge/bench.py
 
 bench-report: setup
 	@$(BIN)/python benchmarks/report/bench.py
