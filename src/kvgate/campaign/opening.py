@@ -15,6 +15,9 @@ from kvgate.errors import GateClosed
 from kvgate.verdict import Decision, Verdict
 from kvgate.waiver import SignedWaiver
 
+CLOCK_TOLERANCE = timedelta(minutes=5)
+"""Clocks of two controllers differ by less."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Now:
@@ -109,10 +112,13 @@ def _not_ended(now: _Now) -> None:
     damaged = [p for p in now.history if p.damaged]
     if damaged:
         raise GateClosed(
-            f"the sealed evidence of G{damaged[0].gate} run {damaged[0].run} was changed",
+            f"the sealed evidence of G{damaged[0].gate} run {damaged[0].run} was changed, or is of "
+            "another campaign",
             where=damaged[0].path,
-            remedy="see what with `kvgate verify`, restore it from a copy, or start a new campaign",
+            remedy="see what with `kvgate verify` and `kvgate judge`, restore it from a copy, or "
+            "start a new campaign",
         )
+    _complete(now)
     stopped = [
         p
         for p in now.history
@@ -124,6 +130,27 @@ def _not_ended(now: _Now) -> None:
             where=stopped[0].path,
             remedy="a new campaign needs --campaign NAME (in a rehearsal: --new-campaign)",
         )
+
+
+def _complete(now: _Now) -> None:
+    """Runs are numbered without a gap and none is dated after now: else evidence was taken away."""
+    runs: dict[int, set[int]] = {}
+    for past in now.history:
+        runs.setdefault(past.gate, set()).add(past.run)
+        moment = moment_of(past.as_of)
+        if moment is not None and moment > now.as_of + CLOCK_TOLERANCE:
+            raise GateClosed(
+                f"G{past.gate} run {past.run} is dated {past.as_of}, after now",
+                where=past.path,
+                remedy="set this machine's clock; the order of runs is part of the evidence",
+            )
+    for gate, numbers in sorted(runs.items()):
+        missing = sorted(set(range(1, max(numbers))) - numbers)
+        if missing:
+            raise GateClosed(
+                f"the evidence of G{gate} run {missing[0]} is missing",
+                remedy="put its folder back; a campaign that loses runs proves nothing",
+            )
 
 
 def _in_time(now: _Now, gate: int) -> None:

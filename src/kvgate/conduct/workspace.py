@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from kvgate.adjudicate import hours_of, under_test
+from kvgate.adjudicate import adjudicate, hours_of, under_test
 from kvgate.campaign import Mode, PastRun, deadline_of
 from kvgate.contract import Contract
 from kvgate.decide.waived import ABOUT_ANSWERS
@@ -126,6 +126,8 @@ def past_run(path: Path, gate: int, run: int) -> PastRun:
     verdict: Mapping[str, Any] = (bundle.verdict or {}) if intact else {}
     if campaign.get("gate") != gate or campaign.get("run") != run:
         return _unreadable(path, gate, run)
+    if intact and not _its_own(path, campaign, verdict):
+        return _unreadable(path, gate, run, damaged=True)
     try:
         return PastRun(
             gate=gate,
@@ -151,6 +153,20 @@ def past_run(path: Path, gate: int, run: int) -> PastRun:
         )
     except (KeyError, ValueError, TypeError, AttributeError):
         return _unreadable(path, gate, run)
+
+
+def _its_own(path: Path, campaign: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
+    """Whether a sealed bundle is of this campaign and its evidence gives the verdict it claims.
+
+    A seal only says that nothing was changed since; anybody can seal a folder that says PASS.
+    """
+    if campaign.get("name") != path.parent.name:
+        return False
+    try:
+        found = adjudicate(path).verdict
+    except KvgateError:
+        return False
+    return (found.verdict, found.decision) == (stored.get("verdict"), stored.get("decision"))
 
 
 def _unmet(gate: int, verdict: Mapping[str, Any]) -> tuple[str, ...]:

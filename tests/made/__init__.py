@@ -1,0 +1,1 @@
+"""Evidence made for tests; nothing in it was measured."""
