@@ -13,6 +13,7 @@ from kvgate.analyse.block import BlockMeasured, BlockStatistics, measure_block
 from kvgate.analyse.counters import ENGINE, STORE_PREFIX, grown, value
 from kvgate.analyse.facts import observe_host
 from kvgate.analyse.foreign import known_only, lacks_of
+from kvgate.analyse.paired import prompts_digest, with_same_prompts
 from kvgate.analyse.results import Analysis, Answer, BlockResult, Observed
 from kvgate.analyse.soak import Part, Soak, analyse_soak
 from kvgate.analyse.validity import conditions
@@ -90,7 +91,7 @@ def assemble(
     # More than one long run in one bundle: the judge sees every figure twice and says so.
     soak = soaks[0] if soaks else None
     return Analysis(
-        blocks=tuple(sorted(results, key=lambda b: b.n)),
+        blocks=tuple(sorted(with_same_prompts(results), key=lambda b: b.n)),
         answers=tuple(sorted(answers, key=lambda a: a.block)),
         observed=tuple(observed),
         windows=() if soak is None else soak.windows,
@@ -167,6 +168,7 @@ def _block(
         counters=counters,
         started_at=str(block["started_at"]),
         restore_bytes_per_s=None if moved is None or not duration_s else moved / duration_s,
+        prompts=prompts_digest(raw.requests),
     )
 
 

@@ -23,7 +23,7 @@ class BlockResult:
 
     ``role`` is "reference" or "test"; ``pair`` is None for blocks outside pairs; ``position`` is
     the place of its session inside the pair (0 ran first); ``counters`` are the increases of engine
-    and store counters over the block (None: missing).
+    and store counters over the block (None: missing); ``prompts`` is a digest of its prompts.
     """
 
     n: int
@@ -39,6 +39,7 @@ class BlockResult:
     counters: Mapping[str, float | None]
     started_at: str
     restore_bytes_per_s: float | None = None
+    prompts: str = ""
 
     @property
     def valid(self) -> bool:

@@ -1,0 +1,52 @@
+"""What both blocks of a pair must share, beyond what each shows alone. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from kvgate.analyse.results import BlockResult
+from kvgate.verdict import About, Condition
+
+OWN_PROMPTS = frozenset({"miss"})
+"""Workloads whose prompts must differ between arms: nobody may have seen them before."""
+
+
+def prompts_digest(requests: pd.DataFrame) -> str:
+    """One digest for the set of prompts of a block, whatever their order."""
+    digest = hashlib.sha256()
+    for prompt in sorted(set(requests["prompt_digest"].astype(str))):
+        digest.update(prompt.encode() + b"\n")
+    return digest.hexdigest()
+
+
+def with_same_prompts(results: Sequence[BlockResult]) -> list[BlockResult]:
+    """The blocks, each that has a partner with the condition that both sent the same prompts.
+
+    Prompts of one arm that are shorter to restore, or known to a cache, are a gain of the prompts.
+    """
+    by_place: dict[tuple[int, str], list[BlockResult]] = {}
+    for block in results:
+        if block.pair is not None and block.kind not in OWN_PROMPTS and not block.interrupted:
+            by_place.setdefault((block.pair, block.cell.label), []).append(block)
+    found: dict[int, Condition] = {}
+    for together in by_place.values():
+        if {b.role for b in together} != {"reference", "test"}:
+            continue
+        alike = len({b.prompts for b in together}) == 1
+        for block in together:
+            found[block.n] = Condition(
+                "prompts_alike",
+                About.INSTRUMENT,
+                alike,
+                "the same" if alike else "others",
+                "the same",
+                "text",
+                "both blocks of a pair must send the same prompts: check seed and pool",
+            )
+    return [
+        replace(b, conditions=(*b.conditions, found[b.n])) if b.n in found else b for b in results
+    ]
