@@ -241,6 +241,12 @@ def test_a_store_that_falls_silent_alone_is_not_the_instruments_fault() -> None:
     assert broken(silent)["store_telemetry"].about is About.INSTRUMENT
 
 
+def test_engine_and_store_that_contradict_each_other_are_not_believed() -> None:
+    block = edited(*MINE, "increase", "delta", "hit_tokens", to=TOKENS // 3)
+    assert list(broken(block)) == ["counters_agree"]
+    assert "the store found" in str(broken(block)["counters_agree"].value)
+
+
 def test_a_store_without_a_counter_of_errors_is_not_asked_for_one() -> None:
     block = edited(*MINE, "before", to={"stored_tokens": TOKENS})
     del block["observation"]["targets"]["store-appliance"]["increase"]["delta"]["errors"]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvgate.analyse.hits import read_external_hits
 from kvgate.observe.counters import (
     EngineCounters,
     Increase,
@@ -13,7 +14,6 @@ from kvgate.observe.counters import (
     increase,
     increase_over,
 )
-from kvgate.observe.hits import read_external_hits
 from kvgate.observe.liveness import Progress, progress, stalls
 
 

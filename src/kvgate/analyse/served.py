@@ -20,6 +20,7 @@ from kvgate.analyse.counters import (
     targets,
     value,
 )
+from kvgate.analyse.hits import growth_of, read_external_hits
 from kvgate.contract import Contract
 from kvgate.record import Outcome
 from kvgate.verdict import About, Condition
@@ -90,6 +91,16 @@ def _store(contract: Contract, block: Block, store: str, about: About) -> Iterat
         "0 restarts",
         "text",
         "the store died or restarted in the block: see its log",
+    )
+    hits = read_external_hits(growth_of(block, ENGINE), growth_of(block, store))
+    yield Condition(
+        "counters_agree",
+        About.ENVIRONMENT,
+        None if hits.basis == "missing" else hits.trusted,
+        None if hits.basis == "missing" else "; ".join(hits.doubts) or "agree",
+        "agree",
+        "text",
+        "engine and store contradict each other: see which counter of which version is wrong",
     )
     # A store without such a counter has said nothing of errors; its requests and bytes tell.
     if before(block, store, "errors") is not None:

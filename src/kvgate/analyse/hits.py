@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from kvgate.observe.counters import Increase
+from kvgate.analyse.counters import grown, restarts
 
 TOLERANCE: Final = 0.01
 """Of the prompt tokens: an engine always recomputes the last token, and counts whole blocks."""
@@ -18,10 +18,48 @@ DOUBTFUL_SPEED_UP: Final = 2.0
 """Cold over warm TTFT from which on "no hits" needs another explanation."""
 
 
+class Growth(Protocol):
+    """What counters grew by over a window (None: missing), and how often their process began
+    again."""
+
+    @property
+    def delta(self) -> Mapping[str, float | None]: ...
+
+    @property
+    def restarts(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OfBlock:
+    """The growth of one target over a block."""
+
+    delta: Mapping[str, float | None]
+    restarts: int
+
+
+def growth_of(block: Mapping[str, Any], target: str) -> OfBlock | None:
+    """What a target's counters grew by over a block; None where a snapshot is missing.
+
+    A restart is a condition of its own, so it is no doubt here.
+    """
+    if restarts(block, target) is None:
+        return None
+    names = (*_ENGINE_COUNTS, *_STORE_COUNTS)
+    return OfBlock({name: grown(block, target, name) for name in names}, 0)
+
+
+_ENGINE_COUNTS: Final = (
+    "prompt_tokens", "prompt_tokens_external", "prompt_tokens_engine_cache", "external_hits",
+    "external_queries", "prefix_queries",
+)  # fmt: skip
+_STORE_COUNTS: Final = ("lookup_tokens", "hit_tokens", "hit_tokens_backend", "loads", "bytes_read")
+
+
 @dataclass(frozen=True, slots=True)
 class HitReading:
     """``share`` = ``hit_tokens`` / ``prompt_tokens`` over the window, None where either is missing
-    or ``trusted`` is False. ``basis`` names the counters, ``notes`` say what was found odd."""
+    or ``trusted`` is False. ``basis`` names the counters, ``notes`` say what was found odd, and
+    ``doubts`` those of them that forbid trust."""
 
     share: float | None
     hit_tokens: float | None
@@ -29,6 +67,7 @@ class HitReading:
     basis: str
     trusted: bool
     notes: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Every field by name."""
@@ -43,7 +82,7 @@ class HitReading:
 
 
 def read_external_hits(
-    engine: Increase | None, store: Increase | None, *, ttft_ratio: float | None = None
+    engine: Growth | None, store: Growth | None, *, ttft_ratio: float | None = None
 ) -> HitReading:
     """The share of prompt tokens that came through the connector, from the increases of an engine
     and, as a second witness, of its store over the same window.
@@ -82,7 +121,7 @@ def read_external_hits(
             )
     trusted = hits is not None and prompts is not None and not doubts
     share = hits / prompts if trusted and hits is not None and prompts else None
-    return HitReading(share, hits, prompts, basis, trusted, (*notes, *doubts))
+    return HitReading(share, hits, prompts, basis, trusted, (*notes, *doubts), tuple(doubts))
 
 
 def _odd_queries(counts: Mapping[str, float | None]) -> list[str]:
