@@ -6,6 +6,7 @@ import hashlib
 from typing import Any
 
 import msgspec
+import pytest
 
 from kvgate.load.answer import Answer
 from kvgate.record import Outcome
@@ -188,3 +189,30 @@ def test_an_answer_may_stop_early_only_where_the_length_is_not_forced() -> None:
     answer = play(completion("a", finish_reason="stop"), usage(1, 1), "[DONE]")
     assert answer.judge(5, exact=False)[0] is Outcome.OK
     assert answer.judge(5, exact=True)[0] is Outcome.SHORT
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        usage(1, -4), usage(-1, 4), usage(1, 2**53), usage(2**70, 4),
+        {"choices": [], "usage": {"prompt_tokens_details": {"cached_tokens": -5}}},
+        completion("a", token_ids=[-1]), completion("a", token_ids=[2**32]),
+        '{"error":' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"choices":' + "[" * 100_000,
+        # A usage that jumps would be that many tokens at one moment.
+        {**completion("a"), "usage": {"prompt_tokens": 1, "completion_tokens": 10**12}},
+    ],
+)  # fmt: skip
+def test_a_lie_costs_the_answer_and_never_the_client(event: dict[str, Any] | str) -> None:
+    answer = play(completion("a"), event, completion("b", finish_reason="length"), "[DONE]")
+    outcome, why = answer.judge(4, exact=True)
+    assert outcome is Outcome.BAD_STREAM
+    assert why
+    assert len(answer.token_ns) < 4
+
+
+def test_a_stream_that_never_ends_does_not_fill_the_memory(monkeypatch: Any) -> None:
+    monkeypatch.setattr("kvgate.load.answer._MAX_TOKENS", 10)
+    answer = play(*[completion("a")] * 50)
+    assert len(answer.token_ns) == 10
+    assert answer.judge(10, exact=True)[0] is Outcome.BAD_STREAM

@@ -74,3 +74,14 @@ def test_a_connection_that_closes_is_not_used_again(version: bytes) -> None:
 def test_what_is_no_http_is_named_and_not_guessed(wire: bytes) -> None:
     with pytest.raises(ProtocolFault):
         ResponseReader().feed(wire)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"HTTP/1.1 " + b"9" * 5000 + b" OK", b"HTTP/1.1 \xb200 OK", b"HTTP/1.1 20 OK",
+     b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000,
+     b"HTTP/1.1 200 OK\r\nContent-Length: \xb2", b"HTTP/1.1 200 OK\r\nContent-Length: -5"],
+)  # fmt: skip
+def test_a_number_that_cannot_be_one_is_a_fault_of_the_server(head: bytes) -> None:
+    with pytest.raises(ProtocolFault):
+        ResponseReader().feed(head + b"\r\n\r\n")

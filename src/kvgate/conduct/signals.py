@@ -33,7 +33,8 @@ class Signals:
 
     def __enter__(self) -> Self:
         # What nohup told us to ignore stays ignored.
-        caught = [n for n in CAUGHT if signal.getsignal(n) is not signal.SIG_IGN]
+        kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        caught = [n for n in CAUGHT if not (kept and n == signal.SIGHUP)]
         self._previous = [(number, signal.signal(number, self._caught)) for number in caught]
         return self
 

@@ -14,7 +14,7 @@ import hashlib
 import struct
 from array import array
 from itertools import compress
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -53,17 +53,24 @@ class _Choice(msgspec.Struct):
     text: str | None = None
     delta: _Delta | None = None
     logprobs: _Logprobs | None = None
-    token_ids: list[int] | None = None
+    token_ids: list[TokenId] | None = None
     finish_reason: str | None = None
 
 
+Tokens = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+"""A count that can be true: what a server says beyond it makes the stream a bad one."""
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+_MAX_TOKENS: Final = 4_000_000
+"""Of one answer, longer than any context: a server that never ends must not fill our memory."""
+
+
 class _PromptDetails(msgspec.Struct, gc=False):
-    cached_tokens: int | None = None
+    cached_tokens: Tokens | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Tokens | None = None
+    completion_tokens: Tokens | None = None
     prompt_tokens_details: _PromptDetails | None = None
 
 
@@ -76,6 +83,13 @@ class _Chunk(msgspec.Struct):
 
 
 _decode: Final = msgspec.json.Decoder(_Chunk).decode
+
+
+def _shortly(said: Any) -> str:
+    try:
+        return str(said)[:200]
+    except RecursionError:
+        return "nested too deeply to be shown"
 
 
 def _tool_text(calls: Any) -> str:
@@ -160,7 +174,7 @@ class Answer:
             return
         try:
             chunk = _decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
             self.fault = self.fault or f"not a completion chunk: {fault}: {payload[:60]!r}"
             return
         if self.done:
@@ -170,8 +184,10 @@ class Answer:
             said = chunk.error if chunk.error is not None else chunk.message
             if isinstance(said, dict):
                 said = said.get("message", said)
-            self.error = self.error or f"error event: {str(said)[:200]}"
+            self.error = self.error or f"error event: {_shortly(said)}"
             return
+        if self.fault is not None:
+            return  # the answer is lost: nothing more of it needs to be kept
         usage = chunk.usage
         count: int | None = None
         if usage is not None:
@@ -234,6 +250,9 @@ class Answer:
                 count = known
         if said and not (count and count > 0):
             count = 1
+        if len(self._stamps) + (count or 0) > _MAX_TOKENS:
+            self.fault = self.fault or f"more than {_MAX_TOKENS:,} tokens in one answer"
+            return
         if count == 1:
             self._stamps.append(stamp_ns)
         elif count and count > 1:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from typing import Final
 
 _MAX_HEAD_BYTES: Final = 65_536
 _MAX_LINE_BYTES: Final = 4_096
 _HEX: Final = frozenset(b"0123456789abcdefABCDEF")
+_STATUS: Final = re.compile(rb"[1-9][0-9][0-9]").fullmatch
+_LENGTH: Final = re.compile(rb"[0-9]{1,18}").fullmatch
 
 
 class ProtocolFault(Exception):  # noqa: N818 - what went wrong, not who raised it
@@ -97,7 +100,7 @@ class ResponseReader:
     def _parse_head(self, head: bytes) -> int:
         lines = head.split(b"\r\n")
         parts = lines[0].split(b" ", 2)
-        if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not parts[1].isdigit():
+        if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not _STATUS(parts[1]):
             raise ProtocolFault(f"not an HTTP/1.x response: {lines[0][:60]!r}")
         status = int(parts[1])
         if status < 200:
@@ -124,7 +127,7 @@ class ResponseReader:
             self._place = _Place.SIZE
         elif b"content-length" in fields:
             length = fields[b"content-length"]
-            if not length.isdigit():
+            if not _LENGTH(length):
                 raise ProtocolFault(f"not a length: {length[:40]!r}")
             self._left = int(length)
             self._place = _Place.LENGTH if self._left else _Place.DONE
