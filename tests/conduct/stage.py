@@ -19,6 +19,7 @@ from kvgate.analyse.interrupted import interrupted_sessions, mark_interrupted
 from kvgate.analyse.results import Analysis, Answer, BlockResult
 from kvgate.conduct import gate as gate_module
 from kvgate.conduct import sessions as sessions_module
+from kvgate.conduct import workspace as workspace_module
 from kvgate.conduct.block import Bench, Place
 from kvgate.conduct.gate import Order, Outcome, run_gate
 from kvgate.conduct.prime import Primed
@@ -42,7 +43,7 @@ HOSTS = {"engines": ("e",), "appliances": ("e",), "load_clients": ("e",)}
 WOBBLE = (0.5, -0.9, 0.2, 0.8, -0.4, -0.7, 1.0, -0.2, 0.6, -0.9, 0.3, -0.3)
 HEALTHY = tuple(
     Condition(name, About.INSTRUMENT, True, 1.0, 1.0, "1", "")
-    for name in ("client_ran", "engine_alive", "declared_source")
+    for name in ("client_ran", "engine_alive", "declared_source", "responses_possible")
 )
 
 
@@ -124,6 +125,7 @@ class Stage:
         monkeypatch.setattr("os.fsync", lambda _descriptor: None)
         monkeypatch.setattr(gate_module, "Arms", Arms)
         monkeypatch.setattr(gate_module, "adjudicate", self._judge)
+        monkeypatch.setattr(workspace_module, "adjudicate", self._judge)
         monkeypatch.setattr(gate_module, "publish", lambda *_: Published((), (), Path(), Path()))
         monkeypatch.setattr(sessions_module, "prime", prime)
         monkeypatch.setattr(sessions_module, "still_holds", lambda *_: False)

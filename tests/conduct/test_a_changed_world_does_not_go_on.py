@@ -149,7 +149,7 @@ def test_a_running_gate_is_not_gone_on_with_by_another(
 
     stage.on_block = beside
     assert stage.run().judged.verdict.verdict == "PASS"
-    assert "bundle is being written by another run" in lines[0]
+    assert "is being written by another run" in lines[0]
 
 
 # --- reboots -------------------------------------------------------------------------------------
