@@ -2,126 +2,343 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from kvgate.analyse.block import durations_s
-from kvgate.analyse.counters import ENGINE, restarts, targets, value
-from kvgate.analyse.estimate import slope_interval
-from kvgate.analyse.results import Observed, SoakEvent, SoakWindow
-from kvgate.contract import SoakPlan
+from kvgate.analyse.counters import ENGINE, value
+from kvgate.analyse.results import Answer, BlockResult, Observed, SoakEvent, SoakWindow
+from kvgate.analyse.soak_answers import Reference, Wrong, reference_of, wrong_answers
+from kvgate.analyse.soak_blame import who_failed
+from kvgate.analyse.soak_faults import (
+    BREAKER,
+    Played,
+    Recovery,
+    Unexplained,
+    excused,
+    played,
+    recovery,
+    unexplained,
+)
+from kvgate.analyse.soak_series import Clock, Counted, Floats
+from kvgate.analyse.soak_validity import (
+    bytes_in,
+    conditions_of_soak,
+    least_restored,
+    share_in,
+)
+from kvgate.analyse.soak_windows import (
+    Stretch,
+    bounds,
+    drift,
+    longest_silence,
+    worst_share,
+    worst_window,
+)
+from kvgate.contract import Contract, GateTerms, LimitClause, SoakPlan
 from kvgate.criterion import METRICS
-from kvgate.record import TTFT, Outcome
+from kvgate.plan import Cell
+from kvgate.record import E2E, TTFT, Outcome
+from kvgate.verdict import About, Condition, Exclusion
 
-MIN_WINDOWS = 4
-"""Fewer windows than this have no trend worth the name."""
+PERFORMANCE: Final = frozenset({
+    "soak_ttft_drift", "soak_throughput_drift", "soak_worst_window", "soak_memory_slope",
+    "fault_recovery_time",
+})  # fmt: skip
+"""Figures that say nothing of the appliance where the tokens did not come from it."""
+SILENT_E2E: Final = 10.0
+"""So many median requests long a time without a good one is silence, where a tenth of a window is
+not longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One block of a long run: block.json, its request table, its finished answers in order."""
+
+    block: Mapping[str, Any]
+    requests: pd.DataFrame
+    answers: tuple[Answer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """What a long run showed."""
+    """What a long run showed; ``exclusions`` are the conditions that it broke."""
 
     windows: tuple[SoakWindow, ...]
     events: tuple[SoakEvent, ...]
     observed: tuple[Observed, ...]
+    exclusions: tuple[Exclusion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Everything that the figures of one run are made of."""
+
+    contract: Contract
+    plan: SoakPlan
+    block: Mapping[str, Any]
+    requests: pd.DataFrame
+    canaries: Sequence[Part]
+    reference: Reference
+    counted: Counted
+    clock: Clock
+    windows: tuple[SoakWindow, ...]
+    events: tuple[SoakEvent, ...]
+    faults: tuple[Played, ...]
+    recoveries: tuple[Recovery, ...]
+    again: Unexplained
+    granted: Sequence[Stretch]
+    allowed_s: float | None
+    end_s: float
+    observed_s: float
+
+    @property
+    def broke(self) -> bool:
+        return any(e.kind == BREAKER for e in self.events)
+
+    @property
+    def counting(self) -> tuple[SoakWindow, ...]:
+        """Windows after the warm-up; one that the breaker cut short has to do where there is no
+        other."""
+        steady = tuple(w for w in self.windows if w.start_s >= self.plan.warmup_s)
+        return steady or self.windows
+
+    @property
+    def steady(self) -> tuple[SoakWindow, ...]:
+        """Those that no planned fault excuses."""
+        return tuple(w for w in self.counting if not w.excused)
 
 
 def analyse_soak(
+    contract: Contract,
+    terms: GateTerms,
     plan: SoakPlan,
-    block: Mapping[str, Any],
-    requests: pd.DataFrame,
+    n: int,
+    soak: Part,
     engine: pd.DataFrame,
+    canaries: Sequence[Part],
+    blocks: Sequence[BlockResult],
+    answers: Sequence[Answer],
     time_scale: float,
 ) -> Soak:
-    """``requests`` and ``engine`` are the tables of the run's block; ``engine`` is in long form
-    (t_ns, source, name, value)."""
+    """``soak`` is the run's block, number ``n``, and ``engine`` its counters in long form (t_ns,
+    source, name, value); ``canaries`` the block of the prompts asked beside it, of which there must
+    be one; ``blocks`` and ``answers`` those of the reference arm, asked before and after."""
+    block, requests = soak.block, soak.requests
     start_ns = int(block["observation"]["started_ns"])
-    end_ns = int(block["observation"]["ended_ns"])
-    duration_s = (end_ns - start_ns) * 1e-9 * time_scale
-    client_failed = bool((requests["outcome"] == Outcome.CLIENT_FAULT.value).any())
+    clock = Clock(start_ns, time_scale)
+    observed_s = (int(block["observation"]["ended_ns"]) - start_ns) * 1e-9 * time_scale
+    end_s = min(observed_s, plan.duration_s)
+    counted = Counted(engine, clock)
+    store = contract.arms[plan.arm].store
+    events = tuple(_event(e) for e in block.get("events") or ())
     ours = requests["outcome"].isin([o.value for o in Outcome if o.of_instrument])
-    windows = tuple(_windows(plan, requests[~ours], engine, start_ns, duration_s, time_scale))
-    events = tuple(
-        SoakEvent(
-            float(e["at_s"]), str(e["kind"]), str(e["detail"]), e.get("proved") is True
-        )
-        for e in block.get("events") or ()
+    theirs = requests[~ours]
+    faults = played(plan, store, block, events, counted)
+    sent, ended = clock.s(theirs["sent_ns"]), clock.s(theirs["end_ns"])
+    ttft = _ttft_s(theirs, time_scale)
+    recoveries = tuple(
+        recovery(f, sent, ended, ttft, plan, end_s) for f in faults if f.proved
     )  # fmt: skip
-    return Soak(
-        windows, events, tuple(_figures(plan, block, windows, events, duration_s, client_failed))
+    allowed_s = _allowed_s(terms)
+    granted = excused(recoveries, allowed_s, end_s)
+    arm = None if plan.canaries is None else plan.canaries.reference_arm
+    run = _Run(
+        contract=contract,
+        plan=plan,
+        block=block,
+        requests=requests,
+        canaries=canaries,
+        reference=reference_of(arm, blocks, answers),
+        counted=counted,
+        clock=clock,
+        windows=tuple(
+            _windows(contract, plan, theirs, ended, ttft, counted, granted, end_s)
+        ),
+        events=events,
+        faults=faults,
+        recoveries=recoveries,
+        again=unexplained(store, block, faults, counted, plan.window_s),
+        granted=granted,
+        allowed_s=allowed_s,
+        end_s=end_s,
+        observed_s=observed_s,
+    )  # fmt: skip
+    found = conditions_of_soak(
+        contract, plan, block, requests, run.steady, counted, broke=run.broke
     )
+    broken = tuple(c for c in found if c.ok is not True)
+    label = Cell(**block["cell"]).label
+    return Soak(
+        run.windows,
+        events,
+        tuple(_told(o, broken) for o in _figures(run)),
+        tuple(Exclusion(n, None, plan.arm, label, c) for c in broken),
+    )
+
+
+def _event(plain: Mapping[str, Any]) -> SoakEvent:
+    return SoakEvent(
+        float(plain["at_s"]), str(plain["kind"]), str(plain["detail"]),
+        plain.get("proved") is True, value(plain, "ended_s"),
+    )  # fmt: skip
+
+
+def _allowed_s(terms: GateTerms) -> float | None:
+    """How long the contract lets a recovery take."""
+    for clause in terms.clause:
+        if isinstance(clause, LimitClause) and clause.metric == "fault_recovery_time":
+            return clause.ceiling
+    return None
+
+
+def _ttft_s(requests: pd.DataFrame, time_scale: float) -> Floats:
+    """TTFT of every request, campaign seconds; NaN where it did not succeed."""
+    both = [requests[name].to_numpy(dtype=np.float64, na_value=np.nan)
+            for name in (TTFT.start, TTFT.end)]  # fmt: skip
+    ttft = (both[1] - both[0]) * 1e-9 * time_scale
+    good = (requests["outcome"] == Outcome.OK.value).to_numpy()
+    return np.where(good & (ttft >= 0), ttft, np.nan)
 
 
 def _windows(
-    plan: SoakPlan,
-    requests: pd.DataFrame,
-    engine: pd.DataFrame,
-    start_ns: int,
-    duration_s: float,
-    time_scale: float,
-) -> Iterator[SoakWindow]:
-    ended_s = (requests["end_ns"].to_numpy(dtype=np.float64) - start_ns) * 1e-9 * time_scale
-    memory = (
-        engine[(engine["source"] == ENGINE) & (engine["name"] == "resident_bytes")]
-        if len(engine)
-        else engine
-    )
-    memory_s = (
-        (memory["t_ns"].to_numpy(dtype=np.float64) - start_ns) * 1e-9 * time_scale
-        if len(memory)
-        else np.empty(0)
-    )
-    for k in range(int(min(duration_s, plan.duration_s) // plan.window_s)):
-        low, high = k * plan.window_s, (k + 1) * plan.window_s
-        inside = requests[(ended_s >= low) & (ended_s < high)]
-        good = inside[inside["outcome"] == Outcome.OK.value]
-        ttft = durations_s(good, TTFT)
-        resident = memory[(memory_s >= low) & (memory_s < high)]["value"] if len(memory_s) else None
+    contract: Contract, plan: SoakPlan, requests: pd.DataFrame, ended_s: Floats, ttft_s: Floats,
+    counted: Counted, granted: Sequence[Stretch], end_s: float,
+) -> Iterator[SoakWindow]:  # fmt: skip
+    memory_s, memory = counted.raw(ENGINE, "resident_bytes")
+    store = contract.arms[plan.arm].store
+    tokens = requests["output_tokens"].to_numpy(dtype=np.float64, na_value=0.0)
+    for low, high in bounds(end_s, plan.window_s):
+        inside = (ended_s >= low) & (ended_s < high)
+        good = inside & np.isfinite(ttft_s)
+        resident = memory[(memory_s >= low) & (memory_s < high)]
         yield SoakWindow(
             start_s=low,
             end_s=high,
-            n_requests=len(inside),
-            n_failed=len(inside) - len(good),
-            ttft_p50_s=float(np.median(ttft)) * time_scale if len(ttft) else None,
-            output_tok_per_s=float(good["output_tokens"].sum()) / plan.window_s,
-            resident_bytes=float(resident.median())
-            if resident is not None and len(resident)
-            else None,
+            n_requests=int(inside.sum()),
+            n_failed=int(inside.sum() - good.sum()),
+            ttft_p50_s=float(np.median(ttft_s[good])) if good.any() else None,
+            output_tok_per_s=float(tokens[good].sum()) / (high - low),
+            resident_bytes=float(np.median(resident)) if len(resident) else None,
+            restored_share=share_in(counted, "prompt_tokens_external", (low, high)),
+            engine_cache_share=share_in(counted, "prompt_tokens_engine_cache", (low, high)),
+            bytes_share=bytes_in(contract, counted, store, (low, high)),
+            excused=any(a < high and b > low for a, b in granted),
         )
 
 
-def _figures(
-    plan: SoakPlan,
-    block: Mapping[str, Any],
-    windows: tuple[SoakWindow, ...],
-    events: tuple[SoakEvent, ...],
-    duration_s: float,
-    client_failed: bool,
-) -> Iterator[Observed]:
-    steady = [w for w in windows if w.start_s >= plan.warmup_s]
-    shares = [w.n_failed / w.n_requests for w in windows if w.n_requests]
-    # A window without a single finished request is a hang, not a window without errors.
-    idle = any(w.n_requests == 0 for w in windows)
-    share = 1.0 if idle else max(shares, default=None)
+def _figures(run: _Run) -> Iterator[Observed]:
+    steady, edge_s = run.steady, run.plan.edge_s
+    crashed = About.ENVIRONMENT if run.again.engine else None
+    why = run.again.why if crashed else ""
+    blame = who_failed(
+        run.contract,
+        run.plan,
+        run.block,
+        run.requests,
+        run.again,
+        run.reference,
+        run.granted,
+        run.counted,
+    )
+    yield _observed("soak_error_share", _error_share(run), blame.about, blame.why)
+    yield _restored(run)
+    rise = drift(steady, "ttft_p50_s", edge_s)
+    yield _slowed("soak_ttft_drift", rise, run, crashed, why)
+    fall = drift(steady, "output_tok_per_s", edge_s, sign=-1)
+    yield _slowed("soak_throughput_drift", fall, run, crashed, why)
+    yield _observed("soak_worst_window", worst_window(steady), crashed, why)
+    yield _observed("soak_memory_slope", drift(steady, "resident_bytes", edge_s), crashed, why)
+    yield _observed("soak_coverage", _coverage(run.block))
+    yield _observed("soak_duration", run.observed_s)
+    total = run.again.total
+    yield _observed(
+        "soak_restarts", None if total is None else float(total), run.again.about, run.again.why
+    )
+    if run.plan.canaries is not None:
+        wrong = _canaries(run)
+        count = None if wrong.count is None else float(wrong.count)
+        yield _observed("soak_wrong_answers", count, wrong.about, wrong.why)
+    if run.plan.faults:
+        proved = sum(p.proved for p in run.faults)
+        yield _observed("fault_proved", proved / len(run.plan.faults))
+        yield _recovered(run, crashed, why)
+
+
+def _error_share(run: _Run) -> float | None:
+    """Worst share of failed requests, canaries included, in a sliding window; or of time without a
+    good one, where that is silence."""
+    rows = [run.requests, *(c.requests for c in run.canaries)]
+    outcomes = np.concatenate([r["outcome"].to_numpy(dtype=object) for r in rows])
+    ended = np.concatenate([run.clock.s(r["end_ns"]) for r in rows])
     # A load host that failed by itself hides what the engine would have done; one that the breaker
     # ended did not.
-    broke = any(e.kind == "breaker" for e in events)
-    ended_well = block.get("load_state") == "done" or broke
-    known = ended_well and not client_failed and bool(shares)
-    yield _observed("soak_error_share", share if known else None)
-    yield _observed("soak_ttft_drift", _change(steady, "ttft_p50_s"))
-    yield _observed("soak_memory_slope", _change(steady, "resident_bytes"))
-    yield _observed("soak_coverage", _coverage(block))
-    yield _observed("soak_duration", duration_s)
-    yield _observed("soak_restarts", _unexplained_restarts(block, events))
-    if plan.faults:
-        proved = [e for e in events if e.proved]
-        yield _observed("fault_proved", float(len(proved)) / len(plan.faults))
+    whole = run.block.get("load_state") == "done" or run.broke
+    if not whole or (outcomes == Outcome.CLIENT_FAULT.value).any():
+        return None
+    theirs = ~np.isin(outcomes, [o.value for o in Outcome if o.of_instrument])
+    failed = (outcomes[theirs] != Outcome.OK.value).astype(np.float64)
+    share = worst_share(ended[theirs], failed, run.plan.window_s, run.end_s)
+    if share is None:
+        return None
+    good = run.requests[run.requests["outcome"] == Outcome.OK.value]
+    took = durations_s(good, E2E) * run.clock.scale
+    began = float(np.nanmin(run.clock.s(run.requests["sent_ns"])))
+    quiet_s = longest_silence(run.clock.s(good["end_ns"]), began, run.end_s, run.granted)
+    least_s = max(run.plan.window_s / 10, SILENT_E2E * float(np.median(took)) if len(took) else 0)
+    silence = min(1.0, quiet_s / run.plan.window_s) if quiet_s >= least_s else 0.0
+    return max(share, silence)
+
+
+def _restored(run: _Run) -> Observed:
+    window, share, about = least_restored(
+        run.contract, run.plan, run.block, run.steady, run.counted
+    )
+    at = "" if window is None else f"lowest from {window.start_s:,.0f} to {window.end_s:,.0f} s"
+    why = "the store was not asked, or had not acknowledged" if about is About.ENVIRONMENT else at
+    return _observed("soak_restored_share", share, about, why)
+
+
+def _slowed(
+    metric: str, change: float | None, run: _Run, crashed: About | None, why: str
+) -> Observed:
+    """A slowing that the arm without a store shows too is not the appliance's."""
+    rise = run.reference.ttft_rise
+    if crashed is None and change is not None and rise is not None and rise >= change / 2 > 0:
+        told = "the engine without the store slowed too"
+        return _observed(metric, change, About.ENVIRONMENT, told)
+    return _observed(metric, change, crashed, why)
+
+
+def _canaries(run: _Run) -> Wrong:
+    plan = run.plan.canaries
+    if plan is None or len(run.canaries) != 1:
+        return Wrong(None, f"{len(run.canaries)} blocks of canaries, one is wanted")
+    part = run.canaries[0]
+    state = part.block.get("load_state")
+    if state != "done" and not run.broke:
+        return Wrong(None, f"the canaries' client ended as {state}")
+    return wrong_answers(
+        plan, run.plan.upper_tiers_tokens,
+        run.contract.validity.declared_source_share_at_least,
+        part.requests, part.answers, run.reference, run.counting, run.counted, run.clock,
+    )  # fmt: skip
+
+
+def _recovered(run: _Run, crashed: About | None, why: str) -> Observed:
+    """The longest recovery; every planned fault must have been played to know it."""
+    took = [r.took_s for r in run.recoveries]
+    if len(took) != len(run.plan.faults) or any(t is None for t in took):
+        return _observed("fault_recovery_time", None, None, "not every fault was played")
+    longest = max(t for t in took if t is not None)
+    never = [r for r in run.recoveries if r.at_s is None]
+    if never and run.allowed_s is not None and longest <= run.allowed_s:
+        return _observed("fault_recovery_time", None, None, "the run ended before it could be told")
+    return _observed("fault_recovery_time", longest, crashed, why)
 
 
 def _coverage(block: Mapping[str, Any]) -> float | None:
@@ -131,29 +348,24 @@ def _coverage(block: Mapping[str, Any]) -> float | None:
     return None if None in shares else min(s for s in shares if s is not None)
 
 
-def _unexplained_restarts(block: Mapping[str, Any], events: tuple[SoakEvent, ...]) -> float | None:
-    """Restarts of engine and stores beyond those that a proved fault explains."""
-    counted = [restarts(block, target) for target in sorted(targets(block))]
-    if not counted or None in counted:
-        return None
-    explained = sum(1 for e in events if e.proved and e.kind == "store-restart")
-    return float(max(0, sum(c for c in counted if c is not None) - explained))
+def _observed(
+    metric: str, found: float | None, about: About | None = None, why: str = ""
+) -> Observed:
+    detail = why or ("no value" if found is None else "")
+    return Observed(metric, "soak", found, METRICS[metric].unit, detail, about)
 
 
-def _change(windows: list[SoakWindow], field: str) -> float | None:
-    """Relative change over the run: Theil-Sen slope times its length, over the median; None where
-    fewer than MIN_WINDOWS windows have a value or any lacks one."""
-    values = [getattr(w, field) for w in windows]
-    if len(values) < MIN_WINDOWS or any(v is None or not math.isfinite(v) for v in values):
-        return None
-    times = [w.start_s for w in windows]
-    slope = slope_interval(times, values).slope
-    median = float(np.median(values))
-    if slope is None or median <= 0:
-        return None
-    return slope * (times[-1] - times[0]) / median
-
-
-def _observed(metric: str, found: float | None) -> Observed:
-    detail = "" if found is not None else "no value"
-    return Observed(metric, "soak", found, METRICS[metric].unit, detail)
+def _told(observed: Observed, broken: Sequence[Condition]) -> Observed:
+    """A figure of a run that broke a condition speaks about whoever broke it; a wrong answer counts
+    whatever else was wrong."""
+    instrument = [c for c in broken if c.about is About.INSTRUMENT]
+    others = [c for c in broken if c.about is About.ENVIRONMENT]
+    if instrument and observed.metric != "soak_wrong_answers":
+        who, names = About.INSTRUMENT, instrument
+    elif others and observed.metric in PERFORMANCE:
+        who, names = About.ENVIRONMENT, others
+    else:
+        return observed
+    if observed.value is None:
+        return observed
+    return replace(observed, about=who, detail=", ".join(c.name for c in names))

@@ -12,7 +12,7 @@ from kvgate.analyse.agreement import differs
 from kvgate.analyse.counters import ENGINE
 from kvgate.analyse.results import Answer, BlockResult, SoakWindow
 from kvgate.analyse.soak_series import Clock, Counted
-from kvgate.contract import Canaries
+from kvgate.contract_gates import Canaries
 from kvgate.record import Outcome
 from kvgate.verdict import About
 

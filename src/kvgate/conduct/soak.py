@@ -1,7 +1,12 @@
-"""The long run of G4: one arm under steady load, faults on schedule, everything observed."""
+"""The long run of G4: one arm under steady load, canaries and faults, everything observed.
+
+Blocks: 0 and 1 are the arm without a store, asked for the canaries' right answers before and after;
+2 is the long run, 3 the canaries asked beside it.
+"""
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 import time
@@ -9,56 +14,129 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from kvgate.campaign import utc_text
 from kvgate.conduct.block import (
+    BYTES_PER_REQUEST,
     CLIENT_GRACE_S,
     SAMPLE_PERIOD_S,
     Bench,
+    Place,
     block_job,
+    measure_block,
+    moved_bytes,
     targets,
 )
+from kvgate.conduct.breaker import Breaker
 from kvgate.conduct.prime import prime
 from kvgate.contract import SoakPlan
-from kvgate.drive.arms import Arms
+from kvgate.contract_gates import Canaries
+from kvgate.drive.arms import Arms, RunningArm
 from kvgate.errors import CannotMeasure, KvgateError
 from kvgate.evidence.tables import write_requests
-from kvgate.load.job import Job
+from kvgate.load.job import Constant, Job
 from kvgate.load.job import Progress as Counts
 from kvgate.load.run import LoadResult, run_load
 from kvgate.observe.sampler import Sampler
-from kvgate.plan import Cell, PromptRange
+from kvgate.plan import Cell, PromptRange, Session, prompts_of
 
-POOL_ROUNDS = 12
-"""Distinct prompts per stream of the soak's pool: more than the engine's own cache holds."""
-
-ENDLESS = 10_000_000
+REFERENCE_BEFORE: Final = 0
+REFERENCE_AFTER: Final = 1
+SOAK: Final = 2
+CANARIES: Final = 3
+BEYOND: Final = 1.5
+"""How many times what the engine's own tiers hold the pool of prompts is, so that a cache that
+forgets the longest unused first has forgotten each prompt long before its turn."""
+ENDLESS: Final = 10_000_000
+PARTS: Final = 8
+"""Steps in which the progress of the long run is told."""
 
 
 def measure_soak(bench: Bench, arms: Arms, plan: SoakPlan) -> None:
-    """Prime the pool, run the load for the planned time, write the run as block 0."""
-    cell = Cell(plan.workload, plan.level)
-    pool = PromptRange(f"g{bench.gate}/{cell.label}/soak", 0, plan.level * POOL_ROUNDS)
-    prime(bench, arms, plan.arm, ((cell, pool),))
+    """Ask the reference, prime the pools, run load and canaries for the planned time, ask the
+    reference again."""
+    bench.journal.ensure_space(_bytes_needed(plan))
+    environment: dict[str, Any] = {}
+    _write_plan(bench, plan, environment)
+    _reference(bench, arms, plan, REFERENCE_BEFORE, environment)
+    cell, pool = Cell(plan.workload, plan.level), pool_of(bench, plan)
+    pools = [(cell, pool)]
+    if plan.canaries is not None:
+        pools.append((_canary_cell(plan.canaries), _canary_prompts(bench, plan.canaries)))
+    primed = prime(bench, arms, plan.arm, tuple(pools))
     bench.progress.doing(f"soak: starting the {plan.arm} arm")
     arm = arms.start(plan.arm)
-    scale = bench.inventory.time_scale
-    duration_s = plan.duration_s / scale
-    workload = bench.contract.workloads[plan.workload]
-    job = block_job(bench, workload, pool, plan.level, "soak")
-    endless = msgspec.structs.replace(job.prompts, count=ENDLESS, cycle=pool.count)
-    job = msgspec.structs.replace(
-        job, prompts=endless, duration_s=duration_s, block_deadline_s=duration_s * 2 + 60
-    )
-    folder = bench.journal.block_dir(0)
+    environment[arm.arm] = dict(arm.info)
+    _write_plan(bench, plan, environment)
+    _run(bench, arms, plan, arm, pool, primed.tokens)
+    try:
+        _reference(bench, arms, plan, REFERENCE_AFTER, environment)
+    except CannotMeasure as fault:
+        # What was measured stands; without this witness less of it can be held against anybody.
+        bench.progress.note(f"the reference could not be asked again after the soak: {fault}")
+
+
+def pool_of(bench: Bench, plan: SoakPlan) -> PromptRange:
+    """The prompts of the long run: more than the engine's own tiers hold, and one a stream more."""
+    tokens = bench.contract.workloads[plan.workload].prompt_tokens
+    count = math.ceil(BEYOND * plan.upper_tiers_tokens / tokens) + plan.level
+    cell = Cell(plan.workload, plan.level)
+    return PromptRange(f"g{bench.gate}/{cell.label}/soak", 0, count)
+
+
+def _canary_cell(canaries: Canaries) -> Cell:
+    return Cell(canaries.workload, canaries.level)
+
+
+def _reference_session(canaries: Canaries) -> Session:
+    return Session(canaries.reference_arm, "reference", None, 0, 0, (_canary_cell(canaries),))
+
+
+def _canary_prompts(bench: Bench, canaries: Canaries) -> PromptRange:
+    """The very prompts that the reference answers."""
+    session = _reference_session(canaries)
+    return prompts_of(bench.contract, bench.gate, session, session.cells[0])
+
+
+def _reference(
+    bench: Bench, arms: Arms, plan: SoakPlan, n: int, environment: dict[str, Any]
+) -> None:
+    """The canaries' prompts, answered without a store."""
+    if plan.canaries is None:
+        return
+    session = _reference_session(plan.canaries)
+    when = "before" if n == REFERENCE_BEFORE else "after"
+    bench.progress.doing(f"the {session.arm} arm answers the canaries, {when} the soak")
+    arm = arms.start(session.arm)
+    environment[arm.arm] = dict(arm.info)
+    _write_plan(bench, plan, environment)
+    measure_block(bench, arm, Place(n, n, session, 0), session.cells[0])
+
+
+def _write_plan(bench: Bench, plan: SoakPlan, environment: Mapping[str, Any]) -> None:
     bench.journal.write_json(
         "plan.json",
         {"gate": bench.gate, "soak": plan.model_dump(mode="json"),
-         "environment": {arm.arm: dict(arm.info)}, "sessions": []},
+         "environment": dict(environment), "sessions": []},
     )  # fmt: skip
+
+
+def _bytes_needed(plan: SoakPlan) -> int:
+    """Evidence of the run, were every request as quick as a second."""
+    return int(plan.level * min(plan.duration_s, 3600.0)) * BYTES_PER_REQUEST // 16
+
+
+def _run(
+    bench: Bench, arms: Arms, plan: SoakPlan, arm: RunningArm, pool: PromptRange, primed: int
+) -> None:
+    """Load, canaries and faults for the planned time; writes both blocks."""
+    scale = bench.inventory.time_scale
+    duration_s = plan.duration_s / scale
+    job = _endless(bench, plan.workload, pool, plan.level, "soak", duration_s)
+    folder = bench.journal.block_dir(SOAK)
     started_at = utc_text(datetime.now(UTC))
     period_s = min(SAMPLE_PERIOD_S * 60, plan.window_s / 4) / scale if scale > 1 else 5.0
     sampler = Sampler(
@@ -67,46 +145,95 @@ def measure_soak(bench: Bench, arms: Arms, plan: SoakPlan) -> None:
     with sampler:
         started = time.monotonic()
         load = _Load(job, duration_s)
+        beside = _canaries(bench, plan, duration_s)
         load.start()
+        if beside is not None:
+            beside.start()
         try:
             events = _faults(bench, arms, plan, load, started, scale)
         finally:
             load.finish()
+            if beside is not None:
+                if load.state != "done":
+                    beside.abandon()
+                beside.finish()
         lasted_s = time.monotonic() - started
     observation = sampler.stop()
-    rows = write_requests([p for p in (Path(job.records_path),) if p.exists()],
-                          folder / "requests.parquet")  # fmt: skip
-    shutil.rmtree(Path(job.records_path).parent, ignore_errors=True)
     observation.write(folder / "engine.parquet", folder / "host.parquet")
-    block = {
-        "n": 0,
-        "gate": bench.gate,
-        "session": 0,
-        "pair": None,
+    cell = Cell(plan.workload, plan.level)
+    common = {
+        "gate": bench.gate, "session": 2, "pair": None, "position": 0, "arm": arm.arm,
+        "started_at": started_at, "duration_s": lasted_s * scale, "time_scale": scale,
+    }  # fmt: skip
+    block = common | {
+        "n": SOAK,
         "role": "soak",
-        "position": 0,
-        "arm": arm.arm,
         "cell": asdict(cell),
         "kind": "soak",
-        "requests_recorded": rows,
-        "started_at": started_at,
-        "duration_s": lasted_s * scale,
-        "time_scale": scale,
+        "requests_recorded": _keep(job, folder),
+        "prompts": asdict(pool),
+        "primed_tokens": primed,
         "client": load.report,
         "load_state": load.state,
         "fault": load.fault,
         "events": events,
         "observation": observation.to_json(),
+        "moved": moved_bytes(bench.inventory, arm, observation),
     }
-    bench.journal.finish_block(0, block)
+    bench.journal.finish_block(SOAK, block)
+    if beside is None or plan.canaries is None:
+        return
+    canaries = common | {
+        "n": CANARIES,
+        "role": "canary",
+        "cell": asdict(_canary_cell(plan.canaries)),
+        "kind": "canary",
+        "requests_recorded": _keep(beside.job, bench.journal.block_dir(CANARIES)),
+        "prompts": asdict(_canary_prompts(bench, plan.canaries)),
+        "client": beside.report,
+        "load_state": beside.state,
+        "fault": beside.fault,
+    }
+    bench.journal.finish_block(CANARIES, canaries)
+
+
+def _endless(
+    bench: Bench, workload: str, prompts: PromptRange, level: int, prefix: str, duration_s: float
+) -> Job:
+    """A job that goes round over its prompts until its time is over."""
+    job = block_job(bench, bench.contract.workloads[workload], prompts, level, prefix)
+    endless = msgspec.structs.replace(job.prompts, count=ENDLESS, cycle=prompts.count)
+    deadline_s = duration_s * 2 + 60
+    return msgspec.structs.replace(
+        job, prompts=endless, duration_s=duration_s, block_deadline_s=deadline_s
+    )
+
+
+def _canaries(bench: Bench, plan: SoakPlan, duration_s: float) -> _Load | None:
+    """The canaries' load: one prompt after the other, evenly spaced, whatever the engine does."""
+    canaries = plan.canaries
+    if canaries is None:
+        return None
+    prompts = _canary_prompts(bench, canaries)
+    job = _endless(bench, canaries.workload, prompts, canaries.level, "canary", duration_s)
+    arrival = Constant(rate_per_s=bench.inventory.time_scale / canaries.every_s)
+    return _Load(msgspec.structs.replace(job, arrival=arrival), duration_s)
+
+
+def _keep(job: Job, folder: Path) -> int:
+    """The records of a load as the block's table; how many there are."""
+    records = Path(job.records_path)
+    rows = write_requests([records] if records.exists() else [], folder / "requests.parquet")
+    shutil.rmtree(records.parent, ignore_errors=True)
+    return rows
 
 
 class _Load(threading.Thread):
-    """The soak's load beside the fault schedule; its process is ended whatever happens here."""
+    """A load beside the fault schedule; its process is ended whatever happens here."""
 
     def __init__(self, job: Job, duration_s: float) -> None:
-        super().__init__(name="soak-load", daemon=True)
-        self._job = job
+        super().__init__(name=f"{job.request_id_prefix}-load", daemon=True)
+        self.job = job
         self._duration_s = duration_s
         self._abandoned = threading.Event()
         self.report: Mapping[str, Any] | None = None
@@ -117,10 +244,10 @@ class _Load(threading.Thread):
     def run(self) -> None:
         try:
             result = run_load(
-                self._job,
-                Path(self._job.records_path).parent,
+                self.job,
+                Path(self.job.records_path).parent,
                 on_progress=self._told,
-                deadline_s=self._job.block_deadline_s + CLIENT_GRACE_S,
+                deadline_s=self.job.block_deadline_s + CLIENT_GRACE_S,
             )
         except _Abandoned:
             self.state = "interrupted"
@@ -131,7 +258,7 @@ class _Load(threading.Thread):
 
     def finish(self) -> None:
         """Wait for the planned end; called after the fault schedule, also when that failed."""
-        self.join(self._duration_s + self._job.request_deadline_s + CLIENT_GRACE_S)
+        self.join(self._duration_s + self.job.request_deadline_s + CLIENT_GRACE_S)
         if self.is_alive():
             self._abandoned.set()
             self.join(CLIENT_GRACE_S)
@@ -159,26 +286,34 @@ def _faults(
     """Inject every planned fault at its time; watch the breaker and the clock in between."""
     events: list[dict[str, Any]] = []
     waiting = sorted(plan.faults, key=lambda fault: fault.at_s)
+    breaker = Breaker(plan.window_s, plan.breaker_failed_share, plan.level)
     told = -1
+
+    def now_s() -> float:
+        return (time.monotonic() - started) * scale
+
     try:
         while load.is_alive():
-            now_s = (time.monotonic() - started) * scale
-            part = int(10 * now_s / plan.duration_s)
-            if part > told and part <= 10:
+            part = int(PARTS * now_s() / plan.duration_s)
+            if part > told and part <= PARTS:
                 told = part
                 bench.progress.doing(
-                    f"soak: {now_s:,.0f} of {plan.duration_s:,.0f} s, "
+                    f"soak: {now_s():,.0f} of {plan.duration_s:,.0f} s, "
                     f"{load.counts.done} requests, {load.counts.failed} failed"
                 )
                 bench.progress.step()
-            if waiting and now_s >= waiting[0].at_s:
-                fault = waiting.pop(0)
-                events.append(_inject(arms, plan.arm, fault.kind, now_s))
-            elif _broken(plan, load.counts):
-                said = f"{load.counts.failed} of {load.counts.done} failed"
-                events.append({"at_s": now_s, "kind": "breaker", "detail": said, "proved": True})
+            lost = breaker.tell(now_s(), load.counts.done, load.counts.failed)
+            if lost:
+                events.append(
+                    {"at_s": now_s(), "kind": "breaker", "detail": lost, "proved": True}
+                )  # fmt: skip
                 load.abandon()
                 break
+            if waiting and now_s() >= waiting[0].at_s:
+                fault = waiting.pop(0)
+                at_s = now_s()
+                event = _inject(arms, plan.arm, fault.kind)
+                events.append(event | {"at_s": at_s, "ended_s": now_s()})
             load.join(0.1)
     except BaseException:
         load.abandon()
@@ -186,20 +321,14 @@ def _faults(
     return events
 
 
-def _inject(arms: Arms, arm: str, kind: str, at_s: float) -> dict[str, Any]:
+def _inject(arms: Arms, arm: str, kind: str) -> dict[str, Any]:
     """One fault; one that cannot be injected is an event without proof, and the run goes on."""
     try:
         proof = arms.inject(arm, kind)
     except CannotMeasure as fault:
-        return {"at_s": at_s, "kind": kind, "detail": str(fault), "proved": False}
+        return {"kind": kind, "detail": str(fault), "proved": False}
     return {
-        "at_s": at_s,
         "kind": kind,
         "detail": str(proof.get("detail", "")),
         "proved": proof.get("proved") is True,
     }
-
-
-def _broken(plan: SoakPlan, counts: Counts) -> bool:
-    """The breaker: a run that is lost must not go on for three days."""
-    return counts.done >= 100 and counts.failed / counts.done > plan.breaker_failed_share

@@ -69,6 +69,10 @@ class RunDirectory:
         """Where ``name`` writes its output."""
         return self._path / f"{name}.log"
 
+    def kept(self, name: str) -> Path:
+        """Where the store ``name`` keeps what it holds over a restart."""
+        return self._path / f"{name}.kept"
+
     def recorded(self, name: str) -> Recorded | None:
         """The record of ``name``; None when there is none or it cannot be read."""
         try:
@@ -214,12 +218,14 @@ def start(
         argv = [
             *(sys.executable, "-m", "kvgate.rehearsal.store"),
             *("--host", HOST, "--port", str(store_port), "--name", arm, *store_args, *tail),
+            *("--keep", str(run.kept(store_name))),
         ]
         store = run.recorded(store_name)
         # Other arguments mean another store: what it held says nothing about this one.
         reused = store is not None and store.alive() and store.argv == argv
         if store is None or not reused:
             run.stop(store_name)
+            run.kept(store_name).unlink(missing_ok=True)
             store = run.start(store_name, store_port, argv)
         engine_argv += ["--store", f"http://{HOST}:{store_port}"]
     engine = run.start("engine", engine_port, [*engine_argv, *engine_args, *tail])
@@ -245,14 +251,17 @@ def stop(run: RunDirectory, *, stores: bool) -> dict[str, Any]:
     names = ["engine"]
     if stores:
         names += [f"store-{arm}" for arm in ARMS]
-    return {"ok": True, "stopped": [name for name in names if run.stop(name)]}
+    stopped = [name for name in names if run.stop(name)]
+    for name in names:
+        run.kept(name).unlink(missing_ok=True)
+    return {"ok": True, "stopped": stopped}
 
 
 def inject(run: RunDirectory, kind: str, store_name: str, engine_port: int) -> dict[str, Any]:
     """Play a fault of the soak and prove it: other process ids, or tokens that were dropped.
 
-    ``store-restart`` kills the store of the arm and starts it again with what it was started with;
-    it comes back empty, so prompts are recomputed and stored again.
+    ``store-restart`` ends the store of the arm and starts it again with what it was started with;
+    it holds then what it held before. Until it answers, prompts are recomputed.
     """
     if kind == "engine-cache-reset":
         dropped = cold(engine_port)

@@ -17,6 +17,7 @@ import asyncio
 import sys
 import time
 from collections import OrderedDict
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -78,6 +79,15 @@ class Store:
         self._evicted_chunks = 0
         self._pending_bytes = 0
         self._errors = 0
+
+    def keep(self, path: Path) -> None:
+        """Write what is held, as a drive would still have it after a restart."""
+        path.write_bytes(msgspec.json.encode(list(self._chunks.items())))
+
+    def recall(self, path: Path) -> None:
+        """Hold again what :meth:`keep` wrote; nothing where it wrote nothing."""
+        if path.exists():
+            self._chunks.update(msgspec.json.decode(path.read_bytes(), type=list[tuple[str, str]]))
 
     def handle(self, connection: HttpConnection, request: Request) -> None:
         """Answer one request."""
@@ -265,13 +275,18 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--time-scale", type=float, default=100.0)
     parser.add_argument("--fault", action="append", default=[], metavar="NAME[=VALUE][@ARM[+ARM]]")
     parser.add_argument("--exit-with", type=int, metavar="PID")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="holds its chunks over a restart")
     options = parser.parse_args(argv)
     scenario = load_scenario(options.calibration)
     faults = active_in(parse_faults(options.fault), options.name)
 
     async def body() -> None:
         store = Store(options.name, scenario, options.time_scale, faults)
+        if options.keep is not None:
+            store.recall(options.keep)
         await serve(store, options.host, options.port, options.exit_with)
+        if options.keep is not None:
+            store.keep(options.keep)
 
     loop = new_loop()
     try:
