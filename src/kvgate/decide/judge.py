@@ -36,7 +36,7 @@ def judge(contract: Contract, analysis: Analysis, campaign: CampaignFacts) -> Ga
         _judge_clause(contract, gate, clause, analysis, campaign)
         for clause in contract.gate(gate).clause
     )
-    waivers = stand(contract, campaign)
+    waivers = stand(contract, campaign, clauses)
     gone = let_go(waivers)
     clauses = with_waivers(clauses, gone)
     broken = broken_by_change(contract, campaign, analysis.configuration)
