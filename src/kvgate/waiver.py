@@ -1,4 +1,4 @@
-"""A waiver: one clause of a campaign that a party lets go, signed, with a reason and an expiry.
+"""A waiver: one clause of a campaign that both parties let go, signed, with a reason and an expiry.
 
 It never changes what the evidence says. A waived clause keeps its verdict; only the decision goes
 on without it, and says so. A wrong answer cannot be waived.
@@ -7,13 +7,16 @@ on without it, and says so. A wrong answer cannot be waived.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
 from kvgate.canonical import canonical_json
+
+PARTIES: Final = frozenset({"buyer", "vendor"})
+"""Both must let a clause go: neither can lift what the other is owed."""
 
 WORDS: Final = re.compile(r"G[1-4]\.(?:[0-9]{1,3}|deadline)")
 """What can be waived: a clause, or the deadline of a gate ("G3.deadline")."""
@@ -39,6 +42,8 @@ class Standing(StrEnum):
     UNTRUSTED = "signed by no party of the contract"
     INVALID = "signature does not fit"
     NOT_WAIVABLE = "a wrong answer cannot be waived"
+    NOT_MEASURED = "what was not measured cannot be waived"
+    ALONE = "the other party has not signed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,22 @@ def waiver_from(plain: Mapping[str, Any]) -> Waiver:
         if datetime.fromisoformat(moment).tzinfo is None:
             raise ValueError(f"{moment!r} has no time zone")
     return waiver
+
+
+def agreed(
+    standings: Sequence[tuple[SignedWaiver, Standing]],
+) -> tuple[tuple[SignedWaiver, Standing], ...]:
+    """The same, where a clause that only one party let go in force is not let go at all."""
+    parties: dict[str, set[str]] = {}
+    for given, state in standings:
+        if state is Standing.IN_FORCE:
+            parties.setdefault(given.waiver.clause, set()).add(given.waiver.party)
+    return tuple(
+        (given, Standing.ALONE)
+        if state is Standing.IN_FORCE and not parties[given.waiver.clause] >= PARTIES
+        else (given, state)
+        for given, state in standings
+    )
 
 
 def standing(

@@ -8,7 +8,7 @@ from datetime import datetime
 from kvgate.campaign.records import PastRun
 from kvgate.contract import Contract
 from kvgate.verdict import Decision
-from kvgate.waiver import SignedWaiver, Standing, standing
+from kvgate.waiver import SignedWaiver, Standing, agreed, standing
 
 
 def deadline_of(gate: int) -> str:
@@ -19,16 +19,24 @@ def deadline_of(gate: int) -> str:
 def in_force(
     contract: Contract, waivers: Sequence[SignedWaiver], *, campaign: str, as_of: datetime
 ) -> Mapping[str, str]:
-    """What is let go at ``as_of``: clause (or deadline) -> the day until which that holds."""
-    found: dict[str, str] = {}
-    for given in waivers:
-        state = standing(
-            given, campaign=campaign, contract_digest=contract.digest, as_of=as_of
-        )  # fmt: skip
+    """What both parties let go at ``as_of``: clause (or deadline) -> the day until which it holds,
+    that is until the first of them may no longer."""
+    states = agreed(
+        [(w, standing(w, campaign=campaign, contract_digest=contract.digest, as_of=as_of))
+         for w in waivers]
+    )  # fmt: skip
+    until: dict[str, dict[str, str]] = {}
+    for given, state in states:
         if state is Standing.IN_FORCE:
-            clause, until = given.waiver.clause, given.waiver.expires
-            found[clause] = max(found.get(clause, until), until, key=datetime.fromisoformat)
-    return found
+            waiver = given.waiver
+            of_party = until.setdefault(waiver.clause, {})
+            of_party[waiver.party] = max(
+                of_party.get(waiver.party, waiver.expires), waiver.expires,
+                key=datetime.fromisoformat,
+            )  # fmt: skip
+    return {
+        clause: min(days.values(), key=datetime.fromisoformat) for clause, days in until.items()
+    }
 
 
 def proceeds(past: PastRun, let_go: Mapping[str, str]) -> bool:

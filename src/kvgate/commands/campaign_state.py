@@ -22,7 +22,7 @@ from kvgate.campaign import (
 from kvgate.contract import Contract
 from kvgate.errors import GateClosed
 from kvgate.verdict import Decision, Verdict
-from kvgate.waiver import SignedWaiver, standing
+from kvgate.waiver import SignedWaiver, agreed, standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +162,22 @@ def waiver_documents(campaign: Campaign) -> list[dict[str, Any]]:
             "reason": given.waiver.reason,
             "granted": given.waiver.granted,
             "expires": given.waiver.expires,
-            "standing": standing(
-                given,
-                campaign=campaign.name,
-                contract_digest=campaign.contract.digest,
-                as_of=campaign.as_of,
-            ),
+            "standing": state,
         }
-        for given in campaign.waivers
+        for given, state in agreed(
+            [
+                (
+                    given,
+                    standing(
+                        given,
+                        campaign=campaign.name,
+                        contract_digest=campaign.contract.digest,
+                        as_of=campaign.as_of,
+                    ),
+                )
+                for given in campaign.waivers
+            ]
+        )
     ]
 
 

@@ -181,11 +181,13 @@ def _unmet(gate: int, verdict: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _unwaivable(verdict: Mapping[str, Any]) -> tuple[str, ...]:
-    """Those of them that no waiver lifts: wrong answers, and a gate that a change reopened."""
+    """Those of them that no waiver lifts: wrong answers, what was not measured, and a gate that a
+    change reopened."""
     found = [
         str(c["clause"])
         for c in verdict.get("clauses") or ()
-        if c["verdict"] != Verdict.PASS and c["metric"] in ABOUT_ANSWERS
+        if c["verdict"] == Verdict.INVALID
+        or (c["verdict"] != Verdict.PASS and c["metric"] in ABOUT_ANSWERS)
     ]
     changed = (verdict.get("decision_reason") or {}).get("code") == "reopened"
     return (*found, "configuration") if changed else tuple(found)

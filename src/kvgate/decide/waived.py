@@ -8,15 +8,21 @@ from datetime import UTC, datetime
 
 from kvgate.campaign import CampaignFacts, deadline_of, moment_of
 from kvgate.contract import AnswersClause, Contract
-from kvgate.verdict import ClauseVerdict, WaiverShown
-from kvgate.waiver import SignedWaiver, Standing, standing
+from kvgate.verdict import ClauseVerdict, Verdict, WaiverShown
+from kvgate.waiver import SignedWaiver, Standing, agreed, standing
 
 ABOUT_ANSWERS = frozenset({"wrong_answers", "soak_wrong_answers"})
 """Metrics of wrong answers: whoever read one may already have acted on it."""
 
 
-def stand(contract: Contract, campaign: CampaignFacts) -> tuple[tuple[SignedWaiver, Standing], ...]:
-    """Every waiver presented for this gate, and whether it counts at the run's ``as_of``."""
+def stand(
+    contract: Contract, campaign: CampaignFacts, verdicts: Sequence[ClauseVerdict]
+) -> tuple[tuple[SignedWaiver, Standing], ...]:
+    """Every waiver presented for this gate, and whether it counts at the run's ``as_of``.
+
+    Only what was measured can be let go: the parties may accept a value, not its absence.
+    """
+    unmeasured = {c.clause for c in verdicts if c.verdict is Verdict.INVALID}
     gate = campaign.gate
     as_of = moment_of(campaign.as_of) or datetime.max.replace(tzinfo=UTC)
     clauses = {c.id: c for c in contract.gate(gate).clause}
@@ -34,8 +40,10 @@ def stand(contract: Contract, campaign: CampaignFacts) -> tuple[tuple[SignedWaiv
                 state = Standing.FOREIGN
             elif isinstance(clause, AnswersClause) or clause.metric in ABOUT_ANSWERS:
                 state = Standing.NOT_WAIVABLE
+            elif waiver.clause in unmeasured:
+                state = Standing.NOT_MEASURED
         found.append((given, state))
-    return tuple(found)
+    return agreed(found)
 
 
 def let_go(
