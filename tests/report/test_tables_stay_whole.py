@@ -2,50 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
-from pathlib import Path
 
-import pandas as pd
-
-from kvgate.report import blocks_csv
 from kvgate.report.svg import icon
 from kvgate.report.system import install_command, missing_system_libraries
-from kvgate.report.tables import CAP, block_rows, condition_rows, matrices
+from kvgate.report.tables import block_rows, condition_rows, matrices
 from kvgate.report.texts import texts
 from kvgate.verdict import Verdict
 
 from . import example
-from .conftest import html
-
-
-def test_five_thousand_blocks_are_capped_and_said_so(tmp_path: Path) -> None:
-    source = example.gate3("pass")
-    one = source.analysis.blocks[0]
-    many = tuple(replace(one, n=n, pair=n // 2) for n in range(1, 5001))
-    broken = replace(one, n=5001, conditions=example.conditions(in_flight=example.NO_TELEMETRY))
-    analysis = replace(source.analysis, blocks=(*many, broken))
-    table = block_rows(analysis, texts("en"))
-    assert (len(table.rows), table.total) == (CAP, 5001)
-    assert table.rows[-1].n == "5001", "a broken block is never cut away"
-    page = html([replace(source, analysis=analysis)], "en", tmp_path / "p.html")
-    assert f"{CAP} of 5001 blocks are shown" in page
-    assert "blocks.csv" in page
-    assert len(pd.read_csv(io.BytesIO(blocks_csv(analysis)))) == 5001
-
-
-def test_csv_keeps_text_as_text_and_absence_as_absence() -> None:
-    source = example.gate3("pass")
-    first, *rest = source.analysis.blocks
-    stripped = replace(first.statistics, itl_p50_s=None, ttft_p99_s=float("nan"))
-    blocks = (replace(first, statistics=stripped, pair=None), *rest)
-    table = pd.read_csv(io.BytesIO(blocks_csv(replace(source.analysis, blocks=blocks))))
-    assert table["itl_p50_s"].isna().tolist() == [True] + [False] * len(rest)
-    assert pd.isna(table["ttft_p99_s"].iloc[0])
-    assert pd.isna(table["pair"].iloc[0])
-    assert table["arm"].isna().sum() == 0
-    assert set(table["arm"]) == {"baseline", "appliance"}
-    assert table["ttft_p50_s"].iloc[1] == rest[0].statistics.ttft_p50_s
 
 
 def test_an_absent_statistic_is_a_dash_in_the_report() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics as st
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from markupsafe import Markup
 
@@ -27,6 +28,12 @@ PAGE: Final = 657.0
 
 DASHES: Final = (None, "6 3", "2 2.4", "8 3 2 3")
 """Line of each series, so that curves are told apart without colour."""
+
+
+DRAWN: Final = 200
+"""Points of one strip or panel; the tables and the CSV have all of them."""
+
+Point = TypeVar("Point")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,7 @@ def _strip(
     unit: str, series: Series, who: str, t: Texts,
 ) -> None:  # fmt: skip
     """One arm in one cell: a point a block, the median of the valid blocks as a line."""
-    values = [(b, statistic(b, attribute) or 0.0) for b in blocks]
+    values = thinned([(b, statistic(b, attribute) or 0.0) for b in blocks])
     half = lane * 0.3
     for k, (block, value) in enumerate(values):
         dx = 0.0 if len(values) == 1 else (k / (len(values) - 1) - 0.5) * 2 * half * 0.8
@@ -103,7 +110,7 @@ def _strip(
             series.shape, x + dx, axis.at(value), 2.4, series.colour, hollow=not block.valid,
             hover=hover,
         )  # fmt: skip
-    valid = [v for b, v in values if b.valid]
+    valid = [statistic(b, attribute) or 0.0 for b in blocks if b.valid]
     if not valid:
         return
     middle = st.median(valid)
@@ -111,6 +118,11 @@ def _strip(
     d.line(x - half, y, x + half, y, series.colour, weight=2)
     highest = min(axis.at(v) for _, v in values)
     d.text(x, highest - 7, _short(middle), anchor="middle", size=9.5, colour=INK)
+
+
+def thinned(points: Sequence[Point]) -> Sequence[Point]:
+    """At most DRAWN of them, evenly chosen: more are a smear, and cost a page its time."""
+    return points[:: max(1, math.ceil(len(points) / DRAWN))]
 
 
 def _short(value: float) -> str:
@@ -180,10 +192,13 @@ def _panel(
     d.text(x0, 12, cell_name(figure.where, t), bold=True, size=11)
     d.text(x0, 25, t("chart.pairs_used", n=figure.n), colour=MUTED)
     plot = w - 46
-    step = plot / max(1, len(effects))
-    for k, effect in enumerate(effects):
+    shown = thinned(effects)
+    step = plot / max(1, len(shown))
+    every = math.ceil(14.0 / step)
+    for k, effect in enumerate(shown):
         x = x0 + step * (k + 0.5)
-        d.text(x, 168, str(effect.pair + 1), anchor="middle", colour=MUTED, size=9)
+        if k % every == 0:
+            d.text(x, 168, str(effect.pair + 1), anchor="middle", colour=MUTED, size=9)
         if effect.value is None:
             d.text(x, axis.start - 3, "–", anchor="middle", colour=MUTED)
             continue
