@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -128,20 +128,34 @@ def under_test(bundle: Bundle) -> Configuration:
 
 
 def hours_of(bundle: Bundle) -> float | None:
-    """Hours from the run's begin to its end, or to that of its last block; None where the evidence
-    does not tell."""
+    """Hours from the run's begin to its end, or to that of its last block, without the time for
+    which it lay interrupted; None where the evidence does not tell."""
     began = moment_of(str((bundle.campaign or {}).get("as_of")))
     if began is None:
         return None
-    said = read_object(bundle.root, TIMES)
-    ends = [] if said is None else [moment_of(str(said.get("ended_at")))]
+    by_block: dict[int, datetime] = {}
     for evidence in bundle.blocks:
         block = evidence.block or {}
         start, lasted_s = moment_of(str(block.get("started_at"))), block.get("duration_s")
         if start is not None and isinstance(lasted_s, int | float):
-            ends.append(start + timedelta(seconds=float(lasted_s)))
-    known = [end for end in ends if end is not None and end >= began]
-    return (max(known) - began) / timedelta(hours=1) if known else None
+            by_block[evidence.n] = start + timedelta(seconds=float(lasted_s))
+    said = read_object(bundle.root, TIMES)
+    told = None if said is None else moment_of(str(said.get("ended_at")))
+    known = [end for end in (told, *by_block.values()) if end is not None and end >= began]
+    if not known:
+        return None
+    return (max(known) - began - _idle(bundle.campaign or {}, by_block)) / timedelta(hours=1)
+
+
+def _idle(campaign: Mapping[str, Any], ends: Mapping[int, datetime]) -> timedelta:
+    """From the last block before each interruption until the run went on, by dates in UTC."""
+    idle = timedelta()
+    for noted in campaign.get("interruptions") or ():
+        resumed = moment_of(str(noted["resumed_at"]))
+        before = [end for n, end in ends.items() if n < int(noted["next_block"])]
+        if resumed is not None and before:
+            idle += max(timedelta(), resumed - max(before))
+    return idle
 
 
 def _raw_blocks(bundle: Bundle) -> Iterator[RawBlock]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import kvgate
+from kvgate.adjudicate import hours_of
 from kvgate.conduct.resume import (
     PastInterruptions,
     check_interruptions,
@@ -171,6 +174,22 @@ def test_a_reboot_is_noted_and_no_time_is_taken_across_it(
     for pair in range(3):
         of_pair = [s for s in plan["sessions"] if s["pair"] == pair and s["state"] == "ended"]
         assert len({s["boot_id"] for s in of_pair}) == 1
+
+
+def test_hours_leave_out_the_time_for_which_a_run_lay_interrupted() -> None:
+    def at(hour: int) -> str:
+        return f"2026-03-03T{hour:02d}:00:00+00:00"
+
+    def bundle(**campaign: object) -> Any:
+        blocks = [
+            SimpleNamespace(n=n, block={"started_at": at(hour), "duration_s": 3600})
+            for n, hour in enumerate((10, 11, 20))
+        ]
+        return SimpleNamespace(campaign={"as_of": at(10)} | campaign, blocks=blocks, root=Path("x"))
+
+    assert hours_of(bundle()) == 11
+    note = {"resumed_at": at(19), "next_block": 2}
+    assert hours_of(bundle(interruptions=[note])) == 11 - 7
 
 
 def test_a_kernel_that_names_no_boot_leaves_it_open(
