@@ -283,7 +283,7 @@ def _error_share(run: _Run) -> float | None:
     theirs = ~np.isin(outcomes, [o.value for o in Outcome if o.of_instrument])
     failed = (outcomes[theirs] != Outcome.OK.value).astype(np.float64)
     share = worst_share(ended[theirs], failed, run.plan.window_s, run.end_s)
-    if share is None:
+    if share is None or not len(run.requests):
         return None
     good = run.requests[run.requests["outcome"] == Outcome.OK.value]
     took = durations_s(good, E2E) * run.clock.scale
