@@ -32,7 +32,7 @@ from kvgate.conduct.block import (
 )
 from kvgate.conduct.breaker import Breaker
 from kvgate.conduct.prime import prime
-from kvgate.contract import SoakPlan
+from kvgate.contract import Contract, SoakPlan
 from kvgate.contract_gates import Canaries
 from kvgate.drive.arms import Arms, RunningArm
 from kvgate.errors import CannotMeasure, KvgateError
@@ -62,7 +62,8 @@ def measure_soak(bench: Bench, arms: Arms, plan: SoakPlan) -> None:
     environment: dict[str, Any] = {}
     _write_plan(bench, plan, environment)
     _reference(bench, arms, plan, REFERENCE_BEFORE, environment)
-    cell, pool = Cell(plan.workload, plan.level), pool_of(bench, plan)
+    cell = Cell(plan.workload, plan.level)
+    pool = PromptRange(f"g{bench.gate}/{cell.label}/soak", 0, pool_size(bench.contract, plan))
     pools = [(cell, pool)]
     if plan.canaries is not None:
         pools.append((_canary_cell(plan.canaries), _canary_prompts(bench, plan.canaries)))
@@ -79,12 +80,10 @@ def measure_soak(bench: Bench, arms: Arms, plan: SoakPlan) -> None:
         bench.progress.note(f"the reference could not be asked again after the soak: {fault}")
 
 
-def pool_of(bench: Bench, plan: SoakPlan) -> PromptRange:
-    """The prompts of the long run: more than the engine's own tiers hold, and one a stream more."""
-    tokens = bench.contract.workloads[plan.workload].prompt_tokens
-    count = math.ceil(BEYOND * plan.upper_tiers_tokens / tokens) + plan.level
-    cell = Cell(plan.workload, plan.level)
-    return PromptRange(f"g{bench.gate}/{cell.label}/soak", 0, count)
+def pool_size(contract: Contract, plan: SoakPlan) -> int:
+    """Prompts of the long run: more than the engine's own tiers hold, and one a stream more."""
+    tokens = contract.workloads[plan.workload].prompt_tokens
+    return math.ceil(BEYOND * plan.upper_tiers_tokens / tokens) + plan.level
 
 
 def _canary_cell(canaries: Canaries) -> Cell:
