@@ -51,7 +51,11 @@ def _of_hosts(
         drivers = said.get("drivers")
         for name, version in sorted((drivers if isinstance(drivers, Mapping) else {}).items()):
             yield "driver", f"{host} {name}", str(version or "")
-        if host in appliances:
+        device = facts[host].get("device")
+        if isinstance(device, Mapping):
+            for kind, key in _DEVICE.items():
+                yield kind, f"{host} device", str(device.get(key) or "")
+        elif host in appliances:
             for kind, key in _DMI.items():
                 yield kind, f"{host} DMI", str(files.get(key) or "")
 
