@@ -11,6 +11,7 @@ from kvgate.analyse.results import Analysis, Observed
 from kvgate.canonical import canonical_json
 from kvgate.contract import LimitClause
 from kvgate.contract_tables import Text
+from kvgate.decide.judge import arms_under_test
 from kvgate.decide.limits import judge_limit
 from kvgate.verdict import ClauseVerdict, Verdict
 
@@ -25,11 +26,11 @@ from .builders import (
     with_facts,
 )
 
-TWO = {"engines": ("one", "two")}
+TWO = {"appliances": ("one", "two"), "engines": ("one", "two")}
 
 
 def limit_clause(metric: str = "memory", unit: str = "B", **terms: Any) -> LimitClause:
-    given: dict[str, Any] = {"hosts": "engines"} | terms
+    given: dict[str, Any] = {"hosts": "appliances"} | terms
     return LimitClause(id="G1.1", text=Text(en="t", zh="t"), metric=metric, unit=unit, **given)
 
 
@@ -99,6 +100,31 @@ def test_a_group_without_hosts_is_invalid() -> None:
 def test_a_fail_at_one_host_is_not_hidden_by_silence_at_another() -> None:
     found = judge_limit(limit_clause(floor=10.0), values_at(9.0, None))
     assert (found.verdict, found.reason.code) == (Verdict.FAIL, "out_of_limit")
+
+
+@pytest.mark.parametrize("terms, value", [
+    ({"floor": 10.0}, 9.0), ({"ceiling": 10.0}, 11.0), ({"equals": 2.0}, 3.0),
+])  # fmt: skip
+@pytest.mark.parametrize("group", ["engines", "load_clients"])
+def test_a_host_of_the_buyers_stops_no_vendor(
+    group: str, terms: dict[str, Any], value: float
+) -> None:
+    analysis = with_facts((observed("memory", "one", value),), {group: ("one",)})
+    found = judge_limit(limit_clause(hosts=group, **terms), analysis)
+    assert (found.verdict, found.reason.code) == (Verdict.INVALID, "not_the_appliances")
+    assert found.reason.params["why"] == group
+
+
+@pytest.mark.parametrize("arm, verdict", [
+    ("appliance", Verdict.FAIL), ("baseline", Verdict.INVALID), ("recompute", Verdict.INVALID),
+])  # fmt: skip
+def test_only_the_arm_with_the_appliance_can_fail_a_limit(arm: str, verdict: Verdict) -> None:
+    clause = LimitClause(
+        id="G3.9", text=Text(en="t", zh="t"), metric="ttft", unit="s", workload="cold_restore",
+        levels=(8,), arm=arm, ceiling=0.001,
+    )  # fmt: skip
+    found = judge_limit(clause, history(), None, arms_under_test(contract()))
+    assert found.verdict is verdict
 
 
 def soak(*values: float | None) -> ClauseVerdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvgate.analyse.interrupted import never_repeated
+from kvgate.analyse.interrupted import as_first_measured, never_repeated
 from kvgate.analyse.pairs import Pair, cell_pairs, exclusions
 from kvgate.analyse.results import Analysis
 from kvgate.campaign import CampaignFacts, deadline_of, deadline_state, moment_of
@@ -87,15 +87,14 @@ def judge(contract: Contract, analysis: Analysis, campaign: CampaignFacts) -> Ga
 def _judge_clause(
     contract: Contract, gate: int, clause: Clause, analysis: Analysis, campaign: CampaignFacts
 ) -> ClauseVerdict:
-    result: ClauseVerdict
-    if isinstance(clause, CompareClause):
-        result = judge_compare(contract, gate, clause, analysis)
-    elif isinstance(clause, LimitClause):
-        result = judge_limit(clause, analysis, contract.gate(gate).pairs)
-    elif isinstance(clause, AnswersClause):
-        result = judge_answers(clause, analysis, contract.gate(gate).pairs)
-    else:
-        result = judge_errors(clause, _pairs_for(contract, gate, analysis, clause))
+    result = _measured(contract, gate, clause, analysis)
+    first = as_first_measured(analysis)
+    if first is not analysis and result.verdict in (Verdict.PASS, Verdict.FAIL):
+        if _measured(contract, gate, clause, first).verdict is not result.verdict:
+            # Who breaks off a pair that he has seen must not draw another verdict by it.
+            result = replace(
+                result, verdict=Verdict.INCONCLUSIVE, reason=Reason("interruption_matters")
+            )
     differ = _more_than_the_store(contract, clause, analysis)
     if differ is not None and result.verdict in (Verdict.PASS, Verdict.FAIL):
         # Neither for nor against the appliance: another build or other flags explain it as well.
@@ -117,6 +116,25 @@ def _judge_clause(
     if broken is not None and result.verdict is Verdict.PASS:
         return replace(result, verdict=Verdict.INVALID, reason=broken)
     return result
+
+
+def arms_under_test(contract: Contract) -> frozenset[str]:
+    """The arms with the appliance: those that a gate compares with another one."""
+    plans = [contract.gate(gate).pairs for gate in contract.gates]
+    return frozenset(
+        p.compare[1] for p in plans if p is not None and p.compare[0] != p.compare[1]
+    )  # fmt: skip
+
+
+def _measured(contract: Contract, gate: int, clause: Clause, analysis: Analysis) -> ClauseVerdict:
+    """What the evidence says of the clause, by its form."""
+    if isinstance(clause, CompareClause):
+        return judge_compare(contract, gate, clause, analysis)
+    if isinstance(clause, LimitClause):
+        return judge_limit(clause, analysis, contract.gate(gate).pairs)
+    if isinstance(clause, AnswersClause):
+        return judge_answers(clause, analysis, contract.gate(gate).pairs)
+    return judge_errors(clause, _pairs_for(contract, gate, analysis, clause))
 
 
 def _more_than_the_store(contract: Contract, clause: Clause, analysis: Analysis) -> Reason | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Final
 
 from kvgate.analyse.results import Analysis, BlockResult, Observed
 from kvgate.contract import LimitClause, PairPlan
@@ -40,15 +41,24 @@ class Found:
     spoiled: tuple[str, ...] = ()
 
 
+VENDORS_HOSTS: Final = "appliances"
+"""The group of hosts that the vendor delivers; every other one is the buyer's."""
+
+
 def judge_limit(
-    clause: LimitClause, analysis: Analysis, plan: PairPlan | None = None
+    clause: LimitClause,
+    analysis: Analysis,
+    plan: PairPlan | None = None,
+    tested: frozenset[str] = frozenset(),
 ) -> ClauseVerdict:
     """Every place the clause speaks of must have a value, and every value must keep the limit.
 
     ``plan`` is that of the gate's pairs: its least number of valid blocks and its greatest share of
-    excluded ones hold for an arm that the pairs measure.
+    excluded ones hold for an arm that the pairs measure. ``tested`` are the arms with the
+    appliance. A value outside its limit on a host of the buyer's, or in an arm without the
+    appliance, is INVALID: it must be mended before anything can be said, and stops no vendor.
     """
-    found = tuple(_found(clause, analysis, plan))
+    found = tuple(_found(clause, analysis, plan, tested))
     figures = tuple(_figure(clause, item) for item in found)
     verdict = worst(f.verdict for f in figures)
     reason = (
@@ -61,12 +71,18 @@ def judge_limit(
     )
 
 
-def _found(clause: LimitClause, analysis: Analysis, plan: PairPlan | None) -> Iterator[Found]:
+def _found(
+    clause: LimitClause, analysis: Analysis, plan: PairPlan | None, tested: frozenset[str]
+) -> Iterator[Found]:
     source = METRICS[clause.metric].source
     if source is Source.FACT:
-        yield from _of_hosts(clause, analysis)
+        about = About.APPLIANCE if clause.hosts == VENDORS_HOSTS else About.ENVIRONMENT
+        why = "" if about is About.APPLIANCE else str(clause.hosts)
+        yield from (replace(f, about=about, detail=why) for f in _of_hosts(clause, analysis))
     elif source is Source.BLOCK:
-        yield from _of_blocks(clause, analysis, plan)
+        about = About.APPLIANCE if clause.arm in tested else About.ENVIRONMENT
+        why = "" if about is About.APPLIANCE else str(clause.arm)
+        yield from (replace(f, about=about, detail=why) for f in _of_blocks(clause, analysis, plan))
     else:
         values = [o for o in analysis.observed if o.metric == clause.metric]
         if len(values) > 1:
@@ -186,8 +202,9 @@ def _compare(clause: LimitClause, item: Found) -> tuple[Verdict, Reason]:
     if clause.equals is not None:
         if isinstance(value, str) != isinstance(limit, str):
             return Verdict.INVALID, Reason("other_kind", place)
-        return (Verdict.PASS, Reason("met")) if value == limit else (
-            Verdict.FAIL, Reason("not_equal", shown))  # fmt: skip
+        if value == limit:
+            return Verdict.PASS, Reason("met")
+        return _outside(item, Reason("not_equal", shown), shown)
     if isinstance(value, str) or isinstance(limit, str):
         return Verdict.INVALID, Reason("other_kind", place)
     kept = value >= limit if clause.floor is not None else value <= limit
@@ -197,6 +214,14 @@ def _compare(clause: LimitClause, item: Found) -> tuple[Verdict, Reason]:
         return Verdict.PASS, Reason("met")
     if clause.metric in OF_THE_INSTRUMENT:
         return Verdict.INVALID, Reason("out_of_limit", shown)
-    if item.about not in {None, About.APPLIANCE}:
-        return Verdict.INVALID, Reason("not_the_appliances", {**shown, "why": item.detail or "-"})
-    return Verdict.FAIL, Reason("out_of_limit", shown)
+    return _outside(item, Reason("out_of_limit", shown), shown)
+
+
+def _outside(item: Found, reason: Reason, shown: dict[str, str]) -> tuple[Verdict, Reason]:
+    """A value outside its limit stops the vendor only where it speaks of the appliance."""
+    if item.about in {None, About.APPLIANCE}:
+        return Verdict.FAIL, reason
+    params: dict[str, Param] = {
+        "value": shown["value"], "threshold": shown["threshold"], "why": item.detail or "-"
+    }  # fmt: skip
+    return Verdict.INVALID, Reason("not_the_appliances", params)
