@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,3 +94,96 @@ def test_runs_without_a_readable_contract_are_one_line(kvgate: Run, bundle: Path
     (bundle / "contract.toml").unlink()
     ended = kvgate("campaign", "status", bundle.parent)
     assert (ended.code, ended.err.count("\n")) == (11, 1)
+
+
+# --- waivers, changes, costs ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keys")
+    for party in ("buyer", "vendor"):
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / party)],
+            check=True, timeout=60,
+        )  # fmt: skip
+    return folder
+
+
+def signed_terms(keys: Path) -> bytes:
+    """The rehearsal's contract with the parties' keys."""
+    lines = [
+        f"{party} {' '.join((keys / f'{party}.pub').read_text().split()[:2])}"
+        for party in ("buyer", "vendor")
+    ]
+    quoted = ", ".join(f'"{line}"' for line in lines)
+    text = CONTRACT.read_text().replace("[campaign]", f"signers = [{quoted}]\n\n[campaign]", 1)
+    return text.encode()
+
+
+def waive(kvgate: Run, campaign: Path, keys: Path, party: str, clause: str = "G1.2") -> Any:
+    return kvgate(
+        "campaign", "waive", campaign, "--clause", clause, "--reason", "a typing error on the bill",
+        "--party", party, "--expires", "2026-04-01", "--granted", "2026-03-01T09:00:00+00:00",
+        "--key", keys / party,
+    )  # fmt: skip
+
+
+def test_what_both_parties_waive_lifts_the_stop_and_is_shown(
+    kvgate: Run, campaign: Path, keys: Path
+) -> None:
+    write_g1(campaign, device=FAILING, contract=signed_terms(keys))
+    assert waive(kvgate, campaign, keys, "buyer").code == 0
+    alone = json.loads(kvgate("campaign", "status", campaign, "--as-of", "2026-03-02",
+                              "--json").out)  # fmt: skip
+    assert alone["gates"][0]["state"] == "stopped"
+    assert waive(kvgate, campaign, keys, "vendor").code == 0
+    told = json.loads(kvgate("campaign", "status", campaign, "--as-of", "2026-03-02",
+                             "--json").out)  # fmt: skip
+    gate = told["gates"][0]
+    assert (gate["state"], gate["verdict"], gate["decision"]) == (
+        "passed under waiver", "FAIL", "PROCEED",
+    )  # fmt: skip
+    assert gate["under_waiver_of"] == ["G1.2"]
+    assert [w["standing"] for w in told["waivers"]] == ["in force", "in force"]
+    assert "pytest -m gate2" in told["next_step"]
+    printed = kvgate("campaign", "status", campaign, "--as-of", "2026-03-02").out
+    assert "waiver of G1.2 by buyer until 2026-04-01: in force (a typing error" in printed
+
+
+def test_a_key_that_the_contract_does_not_name_signs_no_waiver(
+    kvgate: Run, campaign: Path, keys: Path
+) -> None:
+    write_g1(campaign, device=FAILING)
+    ended = waive(kvgate, campaign, keys, "buyer")
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert not (campaign / "waivers").exists()
+
+
+@pytest.mark.parametrize("clause", ["G1.99", "G9.1", "everything"])
+def test_a_clause_that_does_not_exist_is_one_line(
+    kvgate: Run, campaign: Path, keys: Path, clause: str
+) -> None:
+    write_g1(campaign, contract=signed_terms(keys))
+    ended = waive(kvgate, campaign, keys, "buyer", clause)
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+
+
+def test_changes_between_runs_are_listed_with_what_they_reopen(kvgate: Run, campaign: Path) -> None:
+    write_g1(campaign)
+    newer = {**DEVICE, "firmware": "sim-1.1"}
+    write_g1(campaign, run=2, device=newer, as_of="2026-03-02T08:00:00+00:00")
+    told = json.loads(kvgate("campaign", "status", campaign, "--as-of", "2026-03-03",
+                             "--json").out)  # fmt: skip
+    assert [(c["kind"], c["before"], c["after"], c["reopens_gate"]) for c in told["changes"]] == [
+        ("firmware", "sim-1.0", "sim-1.1", 1)
+    ]
+
+
+def test_days_and_their_price_are_told(kvgate: Run, bundle: Path) -> None:
+    told = json.loads(kvgate("campaign", "status", bundle.parent, "--as-of",
+                             "2026-03-03T08:00:00+00:00", "--json").out)  # fmt: skip
+    assert told["spent"]["days"] == 2.0
+    assert told["spent"]["cost"] == 2 * 20_000
+    assert "2.0 days" in kvgate("campaign", "status", bundle.parent, "--as-of",
+                                "2026-03-03T08:00:00+00:00").out  # fmt: skip
