@@ -8,6 +8,7 @@ import time
 import pytest
 
 from kvgate.observe import scrape as scrape_module
+from kvgate.observe.exposition import latest, parse, series, total
 from kvgate.observe.scrape import scrape
 
 from .conftest import Answer, MetricsServer, drip, page, raw, silence
@@ -83,3 +84,23 @@ def test_proxies_of_the_environment_are_not_used(
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     assert scrape(server.url, 5.0).ok
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [["c_total NaN"], ["c_total +Inf"], ["c_total -5"], ["c_total 1e300"],
+     ["c_total 5", "c_total 6"], ['c_total{a="1"} 1e308', 'c_total{a="2"} 1e308'],
+     ["c_total " + "9" * 5000]],
+)  # fmt: skip
+def test_a_number_that_is_no_count_is_missing(lines: list[str]) -> None:
+    found = series(parse("\n".join(lines) + "\n"), "c")
+    assert found
+    assert total(found) is None
+    if len(lines) == 1:
+        assert latest(found) is None
+
+
+def test_a_line_that_would_take_seconds_to_read_is_no_page() -> None:
+    labels = ",".join(f'a{i}="1"' for i in range(100_000))
+    with pytest.raises(ValueError, match="a line of"):
+        parse(f"c_total{{{labels}}} 1\n")

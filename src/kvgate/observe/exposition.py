@@ -9,8 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
+
+MAX_LINE_CHARACTERS: Final = 65_536
+"""The parser takes seconds for one longer line of labels."""
+_BEYOND: Final = 2.0**63
+"""No count of tokens or bytes and no time comes near it: such a number is a lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,9 @@ def parse(text: str) -> tuple[Sample, ...]:
 
     Raises ValueError where a line cannot be read: half a page is no page.
     """
+    longest = max((len(line) for line in text.split("\n")), default=0)
+    if longest > MAX_LINE_CHARACTERS:
+        raise ValueError(f"not Prometheus text: a line of {longest} characters")
     try:
         return tuple(
             Sample(sample.name, dict(sample.labels), float(sample.value))
@@ -63,8 +72,8 @@ def _one_rank(samples: list[Sample]) -> list[Sample]:
 
 def total(samples: Sequence[Sample]) -> float | None:
     """The sum over engines, models and data-parallel ranks; None without samples, with a value
-    that is no number, or where two samples have the same labels (one of them is a lie)."""
-    if not samples or any(not math.isfinite(sample.value) for sample in samples):
+    that is no count, or where two samples have the same labels (one of them is a lie)."""
+    if not samples or not all(_counts(sample.value) for sample in samples):
         return None
     if len({tuple(sorted(sample.labels.items())) for sample in samples}) != len(samples):
         return None
@@ -73,9 +82,13 @@ def total(samples: Sequence[Sample]) -> float | None:
 
 def latest(samples: Sequence[Sample]) -> float | None:
     """The largest value: of several processes' start times, the one that tells a restart."""
-    if not samples or any(not math.isfinite(sample.value) for sample in samples):
+    if not samples or not all(_counts(sample.value) for sample in samples):
         return None
     return max(sample.value for sample in samples)
+
+
+def _counts(value: float) -> bool:
+    return 0 <= value < _BEYOND  # NaN is neither
 
 
 def exact(value: float) -> float:
