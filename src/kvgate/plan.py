@@ -54,6 +54,7 @@ class Session:
     position: int
     pool: int
     cells: tuple[Cell, ...]
+    run: int = 1
     attempt: int = 0
 
 
@@ -106,6 +107,7 @@ def pair_order(contract: Contract, gate: int, plan: PairPlan, pair: int, run: in
             position=position,
             pool=pool,
             cells=tuple(cells),
+            run=run,
         )
         for position, role in enumerate(roles)
     )
@@ -151,7 +153,7 @@ def prompts_of(contract: Contract, gate: int, session: Session, cell: Cell) -> P
 
     Cold, warm and probe blocks read the primed pool of the pair; a warm block repeats the prompts
     of the cold block at its level; a miss block gets prompts that nobody has ever seen, not even an
-    earlier attempt at the same pair.
+    earlier run of the gate or an earlier attempt at the same pair.
     """
     workload = contract.workloads[cell.workload]
     count = requests_in(workload, cell.level)
@@ -161,9 +163,8 @@ def prompts_of(contract: Contract, gate: int, session: Session, cell: Cell) -> P
         # Two arms have two stores and get the same prompts; one arm against itself would find in
         # its store what its first session left there.
         alone = plan is None or plan.compare[0] == plan.compare[1]
-        pool = (
-            f"g{gate}/miss/{cell.label}/{session.pair}/{session.role if alone else 'both'}{again}"
-        )
+        who = session.role if alone else "both"
+        pool = f"g{gate}/miss/{session.run}/{cell.label}/{session.pair}/{who}{again}"
         return PromptRange(pool, 0, count)
     if workload.kind == "probe":
         # The same probes in every session: each answer is compared with the recompute arm's.

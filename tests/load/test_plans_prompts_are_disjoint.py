@@ -85,3 +85,22 @@ def test_both_arms_of_a_pair_meet_the_same_prompts() -> None:
         for cell in first.cells:
             a = prompts_of(contract, gate, first, cell)
             assert a == prompts_of(contract, gate, second, cell)
+
+
+@pytest.mark.parametrize("path", CONTRACTS, ids=lambda p: str(p.stem))
+def test_a_rerun_asks_for_nothing_that_a_store_may_still_hold(path: Path) -> None:
+    contract = load_contract(path)
+    for gate in contract.gates:
+        plan = contract.gate(gate).pairs
+        if plan is None:
+            continue
+        pools: list[set[str]] = []
+        for run in (1, 2):
+            sessions = pair_order(contract, gate, plan, 0, run).sessions
+            pools.append({
+                prompts_of(contract, gate, session, cell).pool
+                for session in sessions
+                for cell in session.cells
+                if contract.workloads[cell.workload].kind == "miss"
+            })  # fmt: skip
+        assert not pools[0] & pools[1]
