@@ -74,6 +74,11 @@ class ClauseView:
     findings: tuple[str, ...]
     waived: str
 
+    @property
+    def brief(self) -> bool:
+        """Whether a line of a table says all: a met clause whose values stand in the matrix."""
+        return self.in_matrix and not self.rows and not self.findings and len(self.terms) == 2
+
 
 def deciding(figures: Sequence[Figure]) -> Figure | None:
     """The figure with the worst verdict: the largest miss, else the closest to its threshold."""

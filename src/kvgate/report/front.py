@@ -198,6 +198,8 @@ def _facts(source: ReportInput, t: Texts) -> tuple[tuple[str, str], ...]:
 
 
 def _run(v: GateVerdict, t: Texts) -> str:
+    if v.mode == "counted":
+        return t("facts.run_number", run=v.run)
     return t("facts.run_value", run=v.run, mode=t.find(f"mode.{v.mode}", v.mode))
 
 

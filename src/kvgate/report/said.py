@@ -108,6 +108,6 @@ def condition_value(value: float | str | None, condition: Condition, t: Texts) -
         if restarts is not None:
             n = restarts[1]
             return t("state.restart" if n == "1" else "state.restarts", n=n)
-        return t.find(f"state.{value}", value)
+        return t.find(f"state.{value.replace(' ', '_')}", value)
     name = "untouched" if condition.name.startswith("untouched_") else condition.name
     return number(value, condition.unit, t.lang, metric=name)

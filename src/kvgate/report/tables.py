@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from kvgate.analyse.results import Analysis, BlockResult
-from kvgate.numbers import number
+from kvgate.numbers import number, significant
 from kvgate.report.effects import statistic
 from kvgate.report.inputs import ReportInput
 from kvgate.report.said import condition_name, condition_remedy, condition_value
@@ -89,9 +89,9 @@ def block_rows(analysis: Analysis, t: Texts) -> Capped[BlockRow]:
 
 
 def _block(block: BlockResult, t: Texts) -> BlockRow:
-    def show(name: str, unit: str) -> str:
+    def show(name: str) -> str:
         value = statistic(block, name)
-        return "–" if value is None else number(value, unit, t.lang).replace(f"\u00a0{unit}", "")
+        return "–" if value is None else significant(value)
 
     lag = statistic(block, "itl_p50_s")
     asked, done = statistic(block, "n_requests"), statistic(block, "n_ok")
@@ -103,11 +103,11 @@ def _block(block: BlockResult, t: Texts) -> BlockRow:
         arm=arm_name(block.arm, t),
         cell=cell_name(block.cell.label, t),
         requests=f"{_whole(done)}/{_whole(asked)}",
-        ttft_p50=show("ttft_p50_s", "s"),
-        ttft_p99=show("ttft_p99_s", "s"),
+        ttft_p50=show("ttft_p50_s"),
+        ttft_p99=show("ttft_p99_s"),
         itl_p50="–" if lag is None else f"{lag * 1e3:.1f}",
-        rate=show("output_tok_per_s", "tok/s"),
-        in_flight=show("mean_in_flight_in_window", "count"),
+        rate=show("output_tok_per_s"),
+        in_flight=show("mean_in_flight_in_window"),
         valid=block.valid,
         broken=t("list").join(broken),
     )

@@ -13,6 +13,7 @@ from kvgate.analyse.block import BlockStatistics
 from kvgate.analyse.results import Analysis, BlockResult
 from kvgate.contract import CompareClause
 from kvgate.criterion import METRICS, Effect, effect_of
+from kvgate.decide.wording import percent, spell_interval
 from kvgate.plan import Cell
 from kvgate.reason import Reason
 from kvgate.report.effects import ATTRIBUTE, pair_effects
@@ -131,12 +132,13 @@ def compare_figure(a: Analysis, terms: CompareClause, where: str, factor: float)
     clears = bad < terms.threshold + zone if rise else bad > terms.threshold - zone
     reached = value <= terms.threshold if rise else value >= terms.threshold
 
-    def pct(x: float) -> str:
-        return f"{x * 100:.1f} %"
-
-    span = f"{pct(ends[0])} … {pct(ends[1])}"
+    span = spell_interval(*ends)
     if misses:
-        params = {"value": pct(value), "threshold": pct(terms.threshold), "bound": pct(good)}
+        params = {
+            "value": percent(value),
+            "threshold": percent(terms.threshold, exact=True),
+            "bound": percent(good),
+        }
         verdict, reason = Verdict.FAIL, Reason("below_threshold", params)
     elif clears and reached:
         verdict, reason = Verdict.PASS, Reason("met")
