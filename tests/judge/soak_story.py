@@ -67,7 +67,7 @@ def table(sent_s: Floats, ttft_s: Floats) -> pd.DataFrame:
         {
             "request_id": [f"r{i}" for i in range(n)],
             "prompt_digest": [f"p{i}" for i in range(n)],
-            "sent_ns": ns(sent_s), "first_token_ns": ns(first),
+            "scheduled_ns": ns(sent_s), "sent_ns": ns(sent_s), "first_token_ns": ns(first),
             "last_token_ns": ns(first + (E2E_S - TTFT_S)), "end_ns": ns(first + E2E_S - TTFT_S),
             "output_tokens": pd.array([64] * n, dtype="Int64"),
             "prompt_tokens": pd.array([2048] * n, dtype="Int64"),

@@ -261,6 +261,14 @@ def test_requests_that_fail_after_a_fault_are_not_recovered() -> None:
     assert story.verdicts()["soak_error_share"] is FAIL
 
 
+def test_requests_that_found_no_connection_are_not_recovered() -> None:
+    story = Story().fail(FAULT, FAULT + 200, kind="connect_failed")
+    lost = story.frame["outcome"] == "connect_failed"
+    for column in ("sent_ns", "first_token_ns", "last_token_ns"):
+        story.frame.loc[lost, column] = None
+    assert recovery_s(story) >= 200
+
+
 def test_one_lucky_request_is_no_recovery() -> None:
     story = Story().slow(FAULT, FAULT + 300, 4.0)
     lucky = int(np.flatnonzero(story.within(FAULT + 100, FAULT + 102))[0])

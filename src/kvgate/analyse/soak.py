@@ -139,7 +139,7 @@ def analyse_soak(
     ours = requests["outcome"].isin([o.value for o in Outcome if o.of_instrument])
     theirs = requests[~ours]
     faults = played(plan, store, block, events, counted)
-    sent, ended = clock.s(theirs["sent_ns"]), clock.s(theirs["end_ns"])
+    sent, ended = clock.s(_issued(theirs)), clock.s(theirs["end_ns"])
     ttft = _ttft_s(theirs, time_scale)
     recoveries = tuple(
         recovery(f, sent, ended, ttft, plan, end_s) for f in faults if f.proved
@@ -194,6 +194,11 @@ def _allowed_s(terms: GateTerms) -> float | None:
         if isinstance(clause, LimitClause) and clause.metric == "fault_recovery_time":
             return clause.ceiling
     return None
+
+
+def _issued(requests: pd.DataFrame) -> pd.Series[Any]:
+    """When each request was sent; one that never got a connection, when it was due."""
+    return requests["sent_ns"].fillna(requests["scheduled_ns"])
 
 
 def _ttft_s(requests: pd.DataFrame, time_scale: float) -> Floats:
@@ -287,7 +292,7 @@ def _error_share(run: _Run) -> float | None:
         return None
     good = run.requests[run.requests["outcome"] == Outcome.OK.value]
     took = durations_s(good, E2E) * run.clock.scale
-    began = float(np.nanmin(run.clock.s(run.requests["sent_ns"])))
+    began = float(np.nanmin(run.clock.s(_issued(run.requests))))
     quiet_s = longest_silence(run.clock.s(good["end_ns"]), began, run.end_s, run.granted)
     least_s = max(run.plan.window_s / 10, SILENT_E2E * float(np.median(took)) if len(took) else 0)
     silence = min(1.0, quiet_s / run.plan.window_s) if quiet_s >= least_s else 0.0
