@@ -176,6 +176,11 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "an interruption broke off {where}, and it was not measured again ({n} such blocks)",
         "中断使 {where} 未测完，且未重新测量（此类测量块 {n} 个）",
     ),
+    "interruption_matters": (
+        "what an interruption broke off would have led to another verdict than what was measured "
+        "in its place; more pairs must decide",
+        "被中断的测量与其后重测所得结论不一致，需由更多测量对决定",
+    ),
     "too_many_interruptions": (
         "the run was interrupted {n} times, the contract grants {granted}",
         "本次运行中断 {n} 次，合同只允许 {granted} 次",

@@ -149,6 +149,28 @@ def test_looks_that_were_taken_stay_taken(tmp_path: Path, monkeypatch: pytest.Mo
         assert all(one == seen[0] for one in seen)
 
 
+@pytest.mark.parametrize("blocks", [1, 2, 3, 4])
+def test_a_bad_half_that_was_seen_is_not_drawn_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int
+) -> None:
+    """The second pair looks bad and is broken off after so many of its four blocks: whatever is
+    drawn in its place, the verdict needs both histories."""
+    stage = Stage(tmp_path, monkeypatch)
+    stage.draw = lambda pair, attempt: 20.0 if (pair, attempt) == (1, 0) else 0.1 * pair
+    at = REFERENCE + 2 * PER_SESSION + blocks - 1
+    stage.killed_at(at, "after", monkeypatch)
+    seen = [json.loads(p.read_text()) for p in stage.bundle().glob("blocks/*/block.json")]
+    of_appliance = [b for b in seen if b["pair"] == 1 and b["role"] == "test"]
+    known = any(b["cell"]["workload"] == "cold_restore" for b in of_appliance)
+    verdict = stage.run().judged.verdict
+    clause = next(c for c in verdict.clauses if c.clause == "G3.1")
+    if known:
+        assert clause.verdict is Verdict.INCONCLUSIVE
+        assert (clause.reason.code, verdict.verdict) == ("interruption_matters", clause.verdict)
+    else:
+        assert verdict.verdict is Verdict.PASS
+
+
 def test_a_wrong_answer_in_a_broken_session_still_counts(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

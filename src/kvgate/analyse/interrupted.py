@@ -36,8 +36,10 @@ def mark_interrupted(analysis: Analysis, sessions: frozenset[int]) -> Analysis:
 
 
 def _marked(block: BlockResult, sessions: frozenset[int]) -> BlockResult:
-    if block.session not in sessions:
-        return block
+    return _set_aside(block) if block.session in sessions else block
+
+
+def _set_aside(block: BlockResult) -> BlockResult:
     said = f"session {block.session} was broken off"
     condition = Condition(
         INTERRUPTED, About.INSTRUMENT, False, said, "measured to its end", "text", REMEDY
@@ -45,16 +47,49 @@ def _marked(block: BlockResult, sessions: frozenset[int]) -> BlockResult:
     return replace(block, conditions=(*block.conditions, condition))
 
 
+def _place(block: BlockResult) -> tuple[object, ...]:
+    return (block.pair, block.role, block.cell)
+
+
 def never_repeated(analysis: Analysis) -> tuple[str, ...]:
     """Places whose interrupted block was not measured anew, in words: such evidence is missing."""
-
-    def place(block: BlockResult) -> tuple[int | None, str, str]:
-        return (block.pair, block.role, block.cell.label)
-
-    measured = {place(b) for b in analysis.blocks if not b.interrupted}
-    lost = {place(b): b for b in analysis.blocks if b.interrupted and place(b) not in measured}
+    measured = {_place(b) for b in analysis.blocks if not b.interrupted}
+    lost = {_place(b): b for b in analysis.blocks if b.interrupted and _place(b) not in measured}
     return tuple(
         f"{b.cell.label} of the {b.arm} arm"
         + ("" if b.pair is None else f" in pair {b.pair + 1}")
         for _, b in sorted(lost.items(), key=lambda item: item[1].n)
     )  # fmt: skip
+
+
+def as_first_measured(analysis: Analysis) -> Analysis:
+    """The history in which an interruption takes nothing back: of each place the first measurement
+    stays, also one of a broken-off session, and what was measured there later is set aside.
+
+    Nobody can change this history by breaking off a session, whatever was seen of it: a verdict
+    that holds in it too has no more risk than one that nothing interrupted.
+    """
+    if not any(b.interrupted for b in analysis.blocks):
+        return analysis
+    first: dict[tuple[object, ...], BlockResult] = {}
+    for block in sorted(analysis.blocks, key=lambda b: b.n):
+        if block.pair is not None and _measurement(block):
+            first.setdefault(_place(block), block)
+    return replace(analysis, blocks=tuple(_in_place(b, first) for b in analysis.blocks))
+
+
+def _in_place(block: BlockResult, first: Mapping[tuple[object, ...], BlockResult]) -> BlockResult:
+    kept = first.get(_place(block))
+    if kept is None or not (kept.interrupted or block.interrupted):
+        return block
+    if block.n == kept.n:
+        sound = tuple(c for c in block.conditions if c.name != INTERRUPTED)
+        return replace(block, conditions=sound)
+    return block if block.interrupted else _set_aside(block)
+
+
+def _measurement(block: BlockResult) -> bool:
+    """Neither instrument nor environment was at fault, apart from the interruption. What the
+    appliance did wrong stays held against it."""
+    others = [c for c in block.conditions if c.name != INTERRUPTED]
+    return bool(others) and all(c.ok is True or c.about is About.APPLIANCE for c in others)

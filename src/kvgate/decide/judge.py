@@ -89,12 +89,14 @@ def _judge_clause(
 ) -> ClauseVerdict:
     result = _measured(contract, gate, clause, analysis)
     first = as_first_measured(analysis)
-    if first is not analysis and result.verdict in (Verdict.PASS, Verdict.FAIL):
-        if _measured(contract, gate, clause, first).verdict is not result.verdict:
-            # Who breaks off a pair that he has seen must not draw another verdict by it.
-            result = replace(
-                result, verdict=Verdict.INCONCLUSIVE, reason=Reason("interruption_matters")
-            )
+    if (
+        first is not analysis
+        and result.verdict in (Verdict.PASS, Verdict.FAIL)
+        and _measured(contract, gate, clause, first).verdict is not result.verdict
+    ):
+        # Whoever breaks off a pair that he has seen must not draw another verdict by it.
+        open_ = Reason("interruption_matters")
+        result = replace(result, verdict=Verdict.INCONCLUSIVE, reason=open_)
     differ = _more_than_the_store(contract, clause, analysis)
     if differ is not None and result.verdict in (Verdict.PASS, Verdict.FAIL):
         # Neither for nor against the appliance: another build or other flags explain it as well.
