@@ -22,6 +22,9 @@ _HOST: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:@\[\]-]{0,199}")
 """A host of the inventory: it names a file of the evidence and a line of the report."""
 
 
+MeterName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
+MeterUrl = Annotated[str, Field(pattern=r"^https?://[A-Za-z0-9._:\[\]-]+(/[A-Za-z0-9._/-]*)?$")]
+
 SIMULATED_ROLE: Final = "rehearsal_engine"
 """The Ansible role whose engine and stores are simulated."""
 
@@ -30,7 +33,8 @@ class Inventory(BaseModel):
     """The variables that kvgate reads, with the hosts of each group.
 
     ``time_scale`` is campaign seconds per second of this inventory: 1 on real hardware, more only
-    in a rehearsal. ``store_bytes`` says who counts the bytes that a restore moved.
+    in a rehearsal. ``store_bytes`` says who counts the bytes that a restore moved. ``meters`` are
+    pages with a counter of joules (name -> URL): information beside a verdict, never a condition.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
@@ -51,6 +55,7 @@ class Inventory(BaseModel):
     store_args: tuple[Argument, ...] = ()
     prime_args: tuple[Argument, ...] = ()
     waits_s: Annotated[float, Field(gt=0)] = 120.0
+    meters: Mapping[MeterName, MeterUrl] = {}
 
     @model_validator(mode="after")
     def _distinct_ports(self) -> Inventory:

@@ -280,6 +280,19 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "(information only)",
         "{where}：重算 TTFT p50 {reference} 秒，恢复后 {value} 秒，快 {ratio} 倍（仅供参考）",
     ),
+    "token_cost": (
+        "{where}: a million output tokens cost {reference} {currency} on the reference arm, "
+        "{value} {currency} on the tested one, at {hour} {currency} an hour of the platform "
+        "(information only)",
+        "{where}：每百万输出词元成本：参考组 {reference} {currency}，受测组 {value} {currency}，"
+        "按平台每小时 {hour} {currency} 计（仅供参考）",
+    ),
+    "token_energy": (
+        "{where}: an output token takes {reference} J on the reference arm, {value} J on the "
+        "tested one, by the inventory's meters (information only)",
+        "{where}：每个输出词元能耗：参考组 {reference} 焦耳，受测组 {value} 焦耳，"
+        "依据清单中的电表（仅供参考）",
+    ),
     "pair_noise": (
         "{where}: sd of a pair's log ratio {value} (plans G3)",
         "{where}：单对对数比标准差 {value}（用于规划 G3）",

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from kvgate.analyse.block import BlockMeasured, BlockStatistics, measure_block
-from kvgate.analyse.counters import ENGINE, STORE_PREFIX, grown, value
+from kvgate.analyse.counters import ENGINE, STORE_PREFIX, energy_j, grown, value
 from kvgate.analyse.facts import observe_host
 from kvgate.analyse.foreign import known_only, lacks_of
 from kvgate.analyse.paired import prompts_digest, with_same_prompts
@@ -154,6 +154,7 @@ def _block(
     store = STORE_PREFIX + contract.arms[str(block["arm"])].store
     counters = {name: grown(block, ENGINE, name) for name in ENGINE_COUNTERS}
     counters |= {f"store_{name}": grown(block, store, name) for name in STORE_COUNTERS}
+    counters["energy_j"] = energy_j(block)
     return BlockResult(
         n=raw.n,
         session=int(block["session"]),

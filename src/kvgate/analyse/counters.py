@@ -8,6 +8,7 @@ from typing import Any, Final
 
 ENGINE: Final = "engine"
 STORE_PREFIX: Final = "store-"
+METER_PREFIX: Final = "meter-"
 
 
 def value(record: Mapping[str, Any] | None, name: str) -> float | None:
@@ -22,6 +23,16 @@ def grown(block: Mapping[str, Any], target: str, counter: str) -> float | None:
     """Increase of a counter of a target over the block; None where it is missing."""
     increase = _view(block, target).get("increase") or {}
     return value(increase.get("delta"), counter)
+
+
+def energy_j(block: Mapping[str, Any]) -> float | None:
+    """Joules that all meters counted over the block; None without meters, or where one of them did
+    not tell or was restarted."""
+    meters = [name for name in targets(block) if name.startswith(METER_PREFIX)]
+    told = [grown(block, name, "energy_j") for name in meters]
+    known = [j for j in told if j is not None and j > 0]
+    whole = len(known) == len(meters) and all(restarts(block, name) == 0 for name in meters)
+    return math.fsum(known) if meters and whole else None
 
 
 def restarts(block: Mapping[str, Any], target: str) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from kvgate.campaign import utc_text
+from kvgate.conduct.calibration import Calibrations
 from kvgate.contract import Contract
 from kvgate.contract_tables import Workload
 from kvgate.drive.arms import RunningArm
@@ -39,7 +40,7 @@ BYTES_PER_REQUEST = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What every block of a gate run shares."""
+    """What every block of a gate run shares; ``calibrations`` is what its client holds."""
 
     contract: Contract
     inventory: Inventory
@@ -47,6 +48,11 @@ class Bench:
     journal: Journal
     work_dir: Path
     progress: Progress
+    calibrations: Calibrations = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = Calibrations(self.contract.validity, self.work_dir)
+        object.__setattr__(self, "calibrations", found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,9 @@ def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Ma
     prompts = prompts_of(bench.contract, bench.gate, place.session, cell)
     bench.journal.ensure_space(prompts.count * BYTES_PER_REQUEST)
     folder = bench.journal.block_dir(place.n)
+    if not bench.calibrations.known(cell.level):
+        bench.progress.doing(f"trying the load client itself at {cell.level} streams")
+    calibration = bench.calibrations.at(cell.level)
     job = block_job(bench, workload, prompts, cell.level, f"b{place.n}")
     started_at = utc_text(datetime.now(UTC))
     sampler = Sampler(
@@ -103,6 +112,7 @@ def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Ma
         "time_scale": bench.inventory.time_scale,
         "client": None if result is None or result.report is None
         else msgspec.to_builtins(result.report),
+        "calibration": calibration,
         "load_state": "failed" if result is None else result.state,
         "fault": fault,
         "observation": observation.to_json(),
@@ -172,7 +182,7 @@ def _keep_requests(job: Job, folder: Path) -> int:
 
 
 def targets(bench: Bench, arm: RunningArm) -> Sequence[Target]:
-    """The engine, and every store that answers: the arms' others must be seen untouched."""
+    """The engine, meters, every store that answers: the arms' others must be seen untouched."""
     inventory = bench.inventory
     found = [Target("engine", adapter_for("vllm"), f"{inventory.engine_url}/metrics")]
     for store in sorted(inventory.store_ports):
@@ -180,6 +190,8 @@ def targets(bench: Bench, arm: RunningArm) -> Sequence[Target]:
         if url and (store == arm.store or scrape(f"{url}/metrics", 2.0).ok):
             adapter = adapter_for(inventory.store_metrics)
             found.append(Target(f"store-{store}", adapter, f"{url}/metrics"))
+    for meter, url in sorted(inventory.meters.items()):
+        found.append(Target(f"meter-{meter}", adapter_for("meter"), url))
     return found
 
 

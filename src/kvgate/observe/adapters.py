@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kvgate.errors import UsageError
-from kvgate.observe.counters import Counters, EngineCounters, StoreCounters
+from kvgate.observe.counters import Counters, EngineCounters, MeterCounters, StoreCounters
 from kvgate.observe.exposition import Sample, latest, series, total
 
-Role = Literal["engine", "store"]
+Role = Literal["engine", "store", "meter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,9 @@ class Adapter:
         if self.role == "engine":
             return EngineCounters(**values)
         values.pop("resident_bytes")
+        if self.role == "meter":
+            values.pop("late_s")
+            return MeterCounters(**values)
         return StoreCounters(**values)
 
 
@@ -149,18 +152,29 @@ def _derive_sglang(values: dict[str, float | None], samples: Sequence[Sample]) -
         values["prompt_tokens_computed"] = prompts - all_cached
 
 
+# Joules, as the field's exporters of host and power supply name them.
+_METER: Final[Mapping[str, tuple[Name, ...]]] = {
+    "energy_j": (
+        Name("kvgate_energy_joules"),
+        Name("node_hwmon_energy_joule"),
+        Name("node_rapl_package_joules"),
+    ),
+}
+
 _KINDS: Final[Mapping[str, Adapter]] = {
     "vllm": Adapter("vllm", "engine", ("vllm:", "kvgate_rehearsal_"), _VLLM),
     "sglang": Adapter("sglang", "engine", ("sglang:",), _SGLANG, _derive_sglang),
     "lmcache": Adapter("lmcache", "store", ("lmcache_mp_", "lmcache:"), _LMCACHE),
     "kvstore": Adapter("kvstore", "store", ("kvstore_",), _KVSTORE),
+    "meter": Adapter("meter", "meter", ("kvgate_energy_", "node_hwmon_", "node_rapl_"), _METER),
 }
 
 ADAPTERS: Final = tuple(_KINDS)
 
 
 def adapter_for(kind: str) -> Adapter:
-    """The adapter of an engine or store: vllm, sglang, lmcache or kvstore (the rehearsal's).
+    """The adapter of an engine, store or meter: vllm, sglang, lmcache, kvstore (the rehearsal's),
+    meter.
 
     Raises UsageError for an unknown kind.
     """

@@ -113,7 +113,17 @@ class StoreCounters(_Counters):
     late_s: float | None = None
 
 
-Counters = EngineCounters | StoreCounters
+@dataclass(frozen=True, slots=True)
+class MeterCounters(_Counters):
+    """A meter of electrical energy: joules since it was started, over everything that it feeds."""
+
+    GAUGES: ClassVar[frozenset[str]] = frozenset({"process_start_time_s"})
+
+    energy_j: float | None = None
+    process_start_time_s: float | None = None
+
+
+Counters = EngineCounters | StoreCounters | MeterCounters
 
 
 @dataclass(frozen=True, slots=True)
