@@ -15,9 +15,10 @@ import pytest
 from kvgate.canonical import canonical_json
 from kvgate.errors import UsageError
 from kvgate.report import render_pdf
+from kvgate.verdict import Decision
 
 from . import example
-from .conftest import CASES, Rendered, html_text, pdf
+from .conftest import CASES, Rendered, html, html_text, pdf
 
 Render = Callable[[str, str], Rendered]
 
@@ -175,3 +176,42 @@ def test_unknown_language_and_no_input_are_refused(tmp_path: Path) -> None:
         render_pdf([example.gate1()], "fr", tmp_path / "x.pdf")
     with pytest.raises(UsageError, match="at least one"):
         render_pdf([], "en", tmp_path / "x.pdf")
+
+
+def test_going_on_under_waiver_is_no_clean_pass(tmp_path: Path) -> None:
+    source = example.gate3("fail")
+    clauses = tuple(
+        replace(c, waived_by=("buyer", "vendor")) if not c.accepted else c
+        for c in source.verdict.clauses
+    )
+    verdict = replace(source.verdict, decision=Decision.PROCEED, clauses=clauses, stop=None)
+    page = html([replace(source, verdict=verdict)], "en", tmp_path / "w.html")
+    assert 'class="decision inconclusive"' in page
+    text = html_text([replace(source, verdict=verdict)], "en", tmp_path / "w.html")
+    assert "Proceed under waiver. G3.1, G3.2 stays unmet" in text
+    assert "Every requirement of this gate is met" not in text
+    assert "waived by Buyer, Vendor" in text
+
+
+def test_a_stop_says_what_it_costs_what_it_saves_and_what_follows(rendered: Render) -> None:
+    source = example.gate3("fail")
+    stop, so_far = source.verdict.stop, source.verdict.spent
+    assert stop is not None
+    assert so_far is not None
+    assert so_far.cost is not None
+    assert stop.avoided.total is not None
+    front = rendered("fail", "en").page(0)
+    assert f"{so_far.cost:,.0f} {so_far.currency}" in front
+    assert f"{stop.avoided.total:,.0f} {stop.avoided.currency}" in front
+    assert stop.follows is not None
+    assert " ".join(stop.follows["en"].split()[:6]) in front
+    assert "with a certainty of at least" in front
+    assert "Met: G3.3, G3.4, G3.5, G3.6" in front
+
+
+def test_the_report_shows_where_the_campaign_fell_on_the_characteristic(rendered: Render) -> None:
+    text = " ".join(rendered("fail", "en").pages)
+    assert "Operating characteristic" in text
+    assert "as measured here" in text
+    assert "design effect, 30 %" in text
+    assert "Requests by arm and level" in text

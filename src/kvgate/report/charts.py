@@ -159,8 +159,8 @@ def pairs_chart(
     data = [e.value for _, es in panels for e in es if e.value is not None]
     data += [v for f, _ in panels for v in (f.low, f.high) if v is not None]
     low, high = min(data + bounds), max(data + bounds)
-    d = Drawing(PAGE, 186)
-    axis = Axis(low, high, 154, 34)
+    d = Drawing(PAGE, 164)
+    axis = Axis(low, high, 132, 34)
     left = _value_axis(d, axis, PAGE, lambda v: percent(v, exact=True))
     gap = 18.0
     each = (PAGE - left - gap * (len(panels) - 1)) / len(panels)
@@ -198,7 +198,7 @@ def _panel(
     for k, effect in enumerate(shown):
         x = x0 + step * (k + 0.5)
         if k % every == 0:
-            d.text(x, 168, str(effect.pair + 1), anchor="middle", colour=MUTED, size=9)
+            d.text(x, 146, str(effect.pair + 1), anchor="middle", colour=MUTED, size=9)
         if effect.value is None:
             d.text(x, axis.start - 3, "–", anchor="middle", colour=MUTED)
             continue
@@ -208,7 +208,7 @@ def _panel(
         else:
             d.marker(2, x, axis.at(effect.value), 3.0, MUTED, hollow=True, hover=hover)
     if effects:
-        d.text(x0 + plot / 2, 181, t("chart.pair"), anchor="middle", colour=MUTED, size=9)
+        d.text(x0 + plot / 2, 159, t("chart.pair"), anchor="middle", colour=MUTED, size=9)
     _estimate(d, axis, x0 + w - 24, figure, colour, t)
 
 
@@ -222,7 +222,7 @@ def _estimate(d: Drawing, axis: Axis, x: float, figure: Figure, colour: str, t: 
     if isinstance(figure.value, float):
         y = axis.at(figure.value)
         d.marker(2, x, y, 4.6, colour, hover=percent(figure.value))
-    d.text(x, 168, t("chart.interval"), anchor="middle", colour=MUTED, size=9)
+    d.text(x, 146, t("chart.interval"), anchor="middle", colour=MUTED, size=9)
 
 
 def mini_interval(figure: Figure, clause: CompareClause | None, verdict_colour: str) -> Markup:

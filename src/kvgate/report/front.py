@@ -62,6 +62,31 @@ def counts(verdict: GateVerdict) -> bool:
     return verdict.decision is not None
 
 
+_TONES: Final = {
+    Decision.PROCEED: "pass",
+    Decision.STOP_LOSS: "fail",
+    Decision.EXTEND: "inconclusive",
+    Decision.RERUN: "invalid",
+    Decision.HOLD: "invalid",
+}
+
+
+def _tone(verdict: GateVerdict) -> str:
+    """Colour of page 1's band: that of the decision; what goes on under waiver is no green."""
+    if verdict.decision is None:
+        return "none"
+    return "inconclusive" if under_waiver(verdict) else _TONES[verdict.decision]
+
+
+def under_waiver(verdict: GateVerdict) -> bool:
+    """Whether the campaign goes on although something is not met: the parties let it go."""
+    return verdict.decision is Decision.PROCEED and verdict.verdict is not Verdict.PASS
+
+
+def waived_clauses(verdict: GateVerdict) -> list[str]:
+    return [c.clause for c in verdict.clauses if c.waived]
+
+
 def mark_keys(verdict: GateVerdict) -> list[str]:
     """Marks that every page carries."""
     keys = ["rehearsal"] if verdict.rehearsal else []
@@ -126,7 +151,9 @@ def front_view(source: ReportInput, inputs: Sequence[ReportInput], t: Texts) -> 
     sentence = t.find(variant, t.sentences[f"decision.{key}.sentence"]).format(
         clauses=names, n=len(v.clauses), gate=v.gate, next=later[0] if later else ""
     )
-    if v.decision is Decision.PROCEED and not later:
+    if under_waiver(v):
+        sentence = t("decision.PROCEED.waived", clauses=t("list").join(waived_clauses(v)))
+    elif v.decision is Decision.PROCEED and not later:
         sentence = t("decision.PROCEED.last", n=len(v.clauses))
     follows = [
         as_sentence(reason_text(v.decision_reason, t), t.lang),
@@ -135,8 +162,7 @@ def front_view(source: ReportInput, inputs: Sequence[ReportInput], t: Texts) -> 
     return Front(
         gate=t("gate", n=v.gate),
         title=terms.title.in_(t.lang),
-        tone={Decision.PROCEED: "pass", Decision.STOP_LOSS: "fail", Decision.EXTEND: "inconclusive"}
-        .get(v.decision, "invalid") if v.decision else "none",
+        tone=_tone(v),
         word=t(f"decision.{key}.word"),
         code=t(f"decision.{key}.code"),
         sentence=sentence,
