@@ -174,3 +174,15 @@ def test_the_installed_program_ends_with_the_same_code(bundle: Path, tmp_path: P
     bad = subprocess.run([program, "judge", tmp_path], capture_output=True, text=True, check=False)
     assert (good.returncode, good.stderr) == (0, "")
     assert (bad.returncode, bad.stdout, bad.stderr.count("\n")) == (2, "", 1)
+
+
+def test_a_stop_says_what_it_cost_what_it_avoids_and_what_follows(
+    kvgate: Run, campaign: Path
+) -> None:
+    root = write_g1(campaign, device={**DEVICE, "link_gbit_per_s": 25})
+    ended = kvgate("judge", root)
+    assert ended.code == 1
+    assert "stop: G1.4 rehearsal-appliances: misses 100 Gbit/s by 75.0 Gbit/s" in ended.out
+    assert "spent: 0.0 days" in ended.out
+    assert "avoided by stopping: 70.0 days, G2, G3, G4, 2,850,000 CNY" in ended.out
+    assert "what follows: Rehearsed: the buyer returns the appliance" in ended.out

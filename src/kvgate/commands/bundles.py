@@ -88,6 +88,7 @@ def judge_command(
     Exit code 0 PASS, 1 FAIL, 10 INCONCLUSIVE, 11 INVALID. A bundle that is not sealed, that is no
     longer what was sealed, or whose stored verdict differs, never ends with 0.
     """
+    from kvgate.commands.stop_words import clause_word, stop_lines
     from kvgate.evidence.verify import verify
 
     judged = judged_bundle(bundle)
@@ -106,7 +107,9 @@ def judge_command(
         say(f"G{verdict.gate}  {verdict.verdict}  {verdict.decision or 'no decision'}{mark}")
         say(f"    {verdict.reason}; {verdict.decision_reason}")
         for clause in verdict.clauses:
-            say(f"    {clause.clause}  {clause.verdict}  {clause.reason}")
+            say(f"    {clause.clause}  {clause_word(clause)}  {clause.reason}")
+        for line in stop_lines(verdict):
+            say(f"    {line}")
         say(f"{same} (judged by kvgate {judged.campaign.kvgate_version} when it was measured)")
     if not sealed:
         why = judged.bundle.partial_reason or f"its state is {judged.bundle.state}"
