@@ -210,7 +210,15 @@ class Validity(Frozen):
     """Limits of the validity conditions; shares are fractions. None of them looks at latency.
 
     ``simulator_late_s_at_most`` belongs to a rehearsal: real seconds in a block by which the
-    simulation may miss its own schedule on a busy machine.
+    simulation may miss its own schedule on a busy machine. The ``calibration_`` limits are those
+    of the client against a truth server on its own host: errors of p99 in s, requests in flight
+    over the level, CPU of one core. ``acknowledged_share_at_least`` is the share of the primed
+    tokens that a store must say it holds (whole chunks, so never quite all), and
+    ``asked_share_at_least`` that of a block's prompt tokens for which it must have been asked
+    before a miss is held against it. What is None is not looked at; a limit that is set and finds
+    no data breaks the block: ``throttled_share_at_most`` of the looks at processors and
+    accelerators, ``fabric_errors_at_most`` and ``fabric_pauses_at_most`` at the network ports of
+    this host, each within the block.
     """
 
     engine_cache_share_at_most: FractionOrZero
@@ -226,3 +234,12 @@ class Validity(Frozen):
     telemetry_coverage_at_least: Annotated[float, Field(gt=0, le=1)]
     failed_share_at_most: FractionOrZero
     simulator_late_s_at_most: Positive | None = None
+    calibration_ttft_error_s_at_most: Positive = 0.020
+    calibration_lag_s_at_most: Positive = 0.005
+    calibration_in_flight_share_at_least: Fraction = 0.97
+    calibration_cpu_share_at_most: Annotated[float, Field(gt=0, le=1)] = 0.90
+    acknowledged_share_at_least: Fraction = 0.90
+    asked_share_at_least: Fraction = 0.90
+    throttled_share_at_most: FractionOrZero | None = None
+    fabric_errors_at_most: Annotated[int, Field(ge=0)] | None = None
+    fabric_pauses_at_most: Annotated[int, Field(ge=0)] | None = None

@@ -113,6 +113,8 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     "prompts": {"count": len(frame)}, "output_tokens_each": OUTPUT,
                 }  # fmt: skip
                 block["client"]["mean_in_flight"] = cell.level
+                tried = block["calibration"]["attempts"][0]
+                tried |= {"level": cell.level, "held": cell.level}
                 write(journal.block_dir(n) / "requests.parquet", frame)
                 journal.finish_block(n, block)
                 n += 1

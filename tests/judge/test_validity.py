@@ -68,6 +68,13 @@ def good() -> Block:
             "state": "done", "loop_stall_p99_ns": 1_000_000, "cpu_s": 0.2, "wall_s": 1.0,
             "mean_in_flight": 7.9, "clock_offset_start_ns": 5, "clock_offset_end_ns": 9,
         },
+        "calibration": {
+            "level": LEVEL,
+            "attempts": [{
+                "level": LEVEL, "requests": 16, "failed": 0, "ttft_error_p99_ms": 1.0,
+                "first_token_lag_p99_ms": 0.1, "held": 7.9, "cpu_share": 0.1,
+            }],
+        },
         "observation": {
             "coverage_share": 1.0,
             "coverage": {"engine": 1.0, "host": 1.0, "store-appliance": 1.0},
@@ -218,7 +225,33 @@ def test_a_block_without_requests_keeps_no_condition_about_requests() -> None:
     } <= set(found)  # fmt: skip
 
 
-@pytest.mark.parametrize("part", ["client", "observation", "moved"])
+@pytest.mark.parametrize("figure, value", [
+    ("ttft_error_p99_ms", 5000.0), ("first_token_lag_p99_ms", 5000.0), ("held", 1.0),
+    ("cpu_share", 1.0), ("failed", 1),
+])  # fmt: skip
+def test_a_level_that_the_client_cannot_hold_breaks_its_condition_alone(
+    figure: str, value: float
+) -> None:
+    block = good()
+    block["calibration"]["attempts"][0][figure] = value
+    found = broken(block)
+    assert list(found) == ["client_holds_level"]
+    assert found["client_holds_level"].ok is False
+    assert found["client_holds_level"].about is About.INSTRUMENT
+    block["calibration"]["attempts"][0][figure] = None
+    assert broken(block)["client_holds_level"].ok is None
+
+
+def test_the_last_attempt_counts_and_another_level_says_nothing() -> None:
+    block = good()
+    kept = block["calibration"]["attempts"][0]
+    block["calibration"]["attempts"].insert(0, kept | {"cpu_share": 1.0})
+    assert broken(block) == {}
+    block["calibration"]["attempts"][-1] = kept | {"level": LEVEL + 1}
+    assert broken(block)["client_holds_level"].ok is None
+
+
+@pytest.mark.parametrize("part", ["client", "observation", "moved", "calibration"])
 def test_a_part_that_is_missing_breaks_what_it_would_prove(part: str) -> None:
     absent: tuple[Any, ...] = (None, {}, ...)
     for to in absent:

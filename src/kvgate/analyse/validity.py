@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from kvgate.analyse.block import BlockStatistics
+from kvgate.analyse.calibration import client_holds_level
 from kvgate.analyse.checks import NS, Block, at_least, at_most, coverage_of, ratio, scaled
 from kvgate.analyse.counters import (
     ENGINE,
@@ -92,6 +93,7 @@ def _instrument(limits: Validity, block: Block, requests: pd.DataFrame) -> Itera
         "text",
         "see the client's message in block.json; nothing of the appliance was measured",
     )
+    yield client_holds_level(limits, block.get("calibration"), level)
     yield from _recorded(block, requests, known=bool(client))
     yield at_most(
         "client_stall",
