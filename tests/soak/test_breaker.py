@@ -32,6 +32,14 @@ def test_a_run_that_fails_from_its_first_request_ends_at_once() -> None:
     assert first_trip(Breaker(WINDOW_S, 0.5, 8), [(float(i), i, i) for i in range(1, 200)]) == 20.0
 
 
+def test_a_minute_without_an_engine_at_the_start_does_not_end_the_run() -> None:
+    away = [(60.0, 20, 0), (90.0, 120, 100), (150.0, 180, 100)]
+    goes_on = [(60.0 * k, 60 * k, 100) for k in range(3, 70)]
+    assert first_trip(Breaker(WINDOW_S, 0.5, 8), away + goes_on) is None
+    lost = [(60.0 * k, 40 * k, 40 * k - 20) for k in range(1, 70)]
+    assert first_trip(Breaker(WINDOW_S, 0.5, 8), lost) == 1800.0
+
+
 def test_few_requests_say_nothing_and_a_higher_level_needs_two_rounds() -> None:
     lost = [(float(i), i, i) for i in range(1, 200)]
     assert first_trip(Breaker(WINDOW_S, 0.5, 8), lost[:19]) is None

@@ -14,6 +14,8 @@ class Breaker:
 
     A share over the whole run would be blind after a good day: sixty thousand good requests
     outweigh fifty thousand failed ones. Only what finished within the last ``window_s`` counts.
+    Before half of the first window only a run without a single good request is lost: an engine that
+    is away for a minute fails more requests in it than it serves.
     """
 
     def __init__(self, window_s: float, failed_share: float, level: int) -> None:
@@ -32,6 +34,7 @@ class Breaker:
             told.popleft()
         _, done_before, failed_before = told[0]
         finished, lost = done - done_before, failed - failed_before
-        if finished >= self._least and lost / finished > self._limit:
+        young = now_s < self._window_s / 2 and lost < finished
+        if finished >= self._least and lost / finished > self._limit and not young:
             return f"{lost} of {finished} failed within {self._window_s:,.0f} s"
         return ""
