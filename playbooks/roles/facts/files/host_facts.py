@@ -23,6 +23,18 @@ COMMANDS = {
     "kernel_log_24h": ["journalctl", "-k", "--since", "-24h", "-o", "cat", "--no-pager"],
 }
 
+# Drivers of accelerators, network cards and NVMe whose version a change of the host would change.
+DRIVERS = [
+    "amdgpu",
+    "davinci_interface",
+    "nvidia",
+    "mlx5_core",
+    "mlx5_ib",
+    "irdma",
+    "bnxt_re",
+    "nvme",
+]
+
 
 def read(path):
     try:
@@ -78,6 +90,17 @@ def gids(interface):
     return found
 
 
+def drivers():
+    """Version of each loaded driver, else what the kernel calls its source."""
+    root = "/sys/module/"
+    found = {}
+    for name in DRIVERS:
+        if os.path.isdir(root + name):
+            said = read(root + name + "/version") or read(root + name + "/srcversion") or "built in"
+            found[name] = said.strip()
+    return found
+
+
 def link(interface):
     base = f"/sys/class/net/{interface}"
     return {
@@ -111,6 +134,7 @@ def main():
                     "dmi_serial": read("/sys/class/dmi/id/product_serial"),
                     "dmi_bios": read("/sys/class/dmi/id/bios_version"),
                 },
+                "drivers": drivers(),
                 "interface": interface,
                 "link": None if interface == "-" else link(interface),
                 "gids": gids(interface),
