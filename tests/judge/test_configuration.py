@@ -1,4 +1,4 @@
-"""What was under test is read from facts and from what roles tell; what nobody told is not there."""
+"""What was under test is read from facts and from roles; what nobody told is not there."""
 
 from __future__ import annotations
 
