@@ -97,7 +97,9 @@ def _bytes(value: float, metric: str | None, digits: Callable[[float], str]) -> 
         return f"{plain(value, 0)}{NBSP}B"
     if metric == "memory":
         for factor, unit in _BINARY:
-            if abs(value) >= factor:
+            # A contract that wrote 8e9 meant 8 GB, not 7.45058 GiB.
+            odd = digits is trimmed and round(value / factor, 2) != value / factor
+            if abs(value) >= factor and not odd:
                 return f"{digits(value / factor)}{NBSP}{unit}"
     return _scaled(value, "B", digits)
 

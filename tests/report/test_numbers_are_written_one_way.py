@@ -48,6 +48,7 @@ def test_limits_keep_what_the_contract_wrote() -> None:
     assert percent(0.001, exact=True) == "0.1\u00a0%"
     assert number(2e9, "B/s", "en", exact=True) == "2\u00a0GB/s"
     assert number(2147483648, "B", "en", metric="memory", exact=True) == "2\u00a0GiB"
+    assert number(8e9, "B", "en", metric="memory", exact=True) == "8\u00a0GB"
 
 
 def test_an_interval_names_its_unit_once() -> None:

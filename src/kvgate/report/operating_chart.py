@@ -18,7 +18,7 @@ from kvgate.report.texts import Texts
 from kvgate.verdict import Figure, Verdict
 
 WIDTH: Final = PAGE / 2 - 19
-_PLOT: Final = (40.0, 150.0)
+_PLOT: Final = (36.0, 128.0)
 _LANE: Final = 15.0
 
 

@@ -119,6 +119,11 @@ class ReportView:
     judged_by: str
     contents: tuple[tuple[tuple[str, str, str], ...], ...]
 
+    @property
+    def chapters(self) -> list[tuple[str, str, str]]:
+        """The contents in one column: number, anchor, title."""
+        return sorted((row for pair in self.contents for row in pair), key=lambda r: int(r[0]))
+
 
 def report_view(inputs: Sequence[ReportInput], t: Texts) -> ReportView:
     """All gates of one report; inputs in the order in which they are shown."""
