@@ -48,8 +48,9 @@ class Inventory(BaseModel):
     engine_host: Address
     engine_port: Port
     store_ports: Mapping[str, Port] = {}
-    store_metrics: Literal["kvstore", "lmcache"] = "lmcache"
-    store_bytes: Literal["store", "process"] = "process"
+    store_metrics: Literal["kvstore", "lmcache", "mooncake"] = "lmcache"
+    store_bytes: Literal["store", "process", "rdma"] = "process"
+    stores_stay_up: bool = True
     time_scale: Annotated[float, Field(ge=1)] = 1.0
     engine_args: tuple[Argument, ...] = ()
     store_args: tuple[Argument, ...] = ()

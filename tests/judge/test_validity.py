@@ -390,6 +390,27 @@ def test_the_recompute_arm_must_touch_no_store() -> None:
     assert list(broken(block)) == ["untouched_appliance"]
 
 
+@pytest.mark.parametrize("silent", [..., {"before": None, "after": None, "increase": None}])
+def test_where_stores_stay_up_silence_does_not_prove_that_a_store_was_left_alone(
+    silent: Any,
+) -> None:
+    block = edited(*OTHER, to=silent)
+    assert broken(block) == {}
+    assert list(broken(block | {"stores_stay_up": True})) == ["untouched_baseline"]
+    assert broken(block | {"stores_stay_up": True})["untouched_baseline"].ok is None
+    assert broken(good() | {"stores_stay_up": True}) == {}
+
+
+@pytest.mark.parametrize("counter", ["loads", "hit_tokens", "lookups"])
+def test_a_store_that_counts_no_bytes_is_seen_to_be_touched_by_what_it_counts(
+    counter: str,
+) -> None:
+    block = edited(*OTHER, "increase", "delta", to={counter: 0})
+    assert broken(block) == {}
+    block = edited(*OTHER, "increase", "delta", to={counter: 3})
+    assert list(broken(block)) == ["untouched_baseline"]
+
+
 def test_no_condition_looks_at_latency() -> None:
     slow = requests()
     for column in ("first_byte_ns", "first_token_ns", "first_text_ns", "last_token_ns", "end_ns"):

@@ -19,7 +19,9 @@ PAGES = sorted(path.stem for path in GOLDEN.glob("*.prom"))
 
 def _read(page: str) -> EngineCounters | StoreCounters:
     text = (GOLDEN / f"{page}.prom").read_text()
-    return adapter_for(page.split("-")[0]).read(parse(text))
+    counters = adapter_for(page.split("-")[0]).read(parse(text))
+    assert isinstance(counters, EngineCounters | StoreCounters)
+    return counters
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -36,13 +38,13 @@ def test_counters_survive_json(page: str) -> None:
     assert again == counters
 
 
-@pytest.mark.parametrize("kind", ["vllm", "sglang", "lmcache", "kvstore"])
+@pytest.mark.parametrize("kind", ["vllm", "sglang", "lmcache", "mooncake", "kvstore"])
 def test_what_a_page_lacks_is_missing_and_not_zero(kind: str) -> None:
     counters = adapter_for(kind).read(parse("other_metric 5\n"))
     assert set(dataclasses.asdict(counters).values()) == {None}
 
 
-def test_23_old_and_new_names_on_one_page_are_never_added_up() -> None:
+def test_row_23_old_and_new_names_on_one_page_are_never_added_up() -> None:
     both = _read("vllm-both-names")
     assert isinstance(both, EngineCounters)
     assert (both.prefix_queries, both.prefix_hits) == (5000, 1200)
@@ -53,21 +55,21 @@ def test_23_old_and_new_names_on_one_page_are_never_added_up() -> None:
 
 @pytest.mark.parametrize("name", ["vllm:prefix_cache_hits", "vllm:prefix_cache_hits_total"])
 @pytest.mark.parametrize("typed", ["# TYPE vllm:prefix_cache_hits counter\n", ""])
-def test_25_a_counter_is_found_with_and_without_total(name: str, typed: str) -> None:
+def test_row_25_a_counter_is_found_with_and_without_total(name: str, typed: str) -> None:
     text = f'{typed}{name}{{engine="0"}} 7\nvllm:prefix_cache_hits_created{{engine="0"}} 1.7e9\n'
     counters = adapter_for("vllm").read(parse(text))
     assert isinstance(counters, EngineCounters)
     assert counters.prefix_hits == 7
 
 
-def test_25_both_spellings_of_one_counter_are_one_counter() -> None:
+def test_row_25_both_spellings_of_one_counter_are_one_counter() -> None:
     text = "vllm:prompt_tokens 9\nvllm:prompt_tokens_total 9\n"
     counters = adapter_for("vllm").read(parse(text))
     assert isinstance(counters, EngineCounters)
     assert counters.prompt_tokens == 9
 
 
-def test_33_a_hit_rate_gauge_is_never_read() -> None:
+def test_row_33_a_hit_rate_gauge_is_never_read() -> None:
     counters = _read("lmcache-embedded")
     assert isinstance(counters, StoreCounters)
     assert (counters.lookup_tokens, counters.hit_tokens) == (8192, 2048)
@@ -94,6 +96,22 @@ def test_an_unlabelled_cached_count_gives_no_tier() -> None:
     assert isinstance(counters, EngineCounters)
     assert counters.prompt_tokens_computed is None
     assert counters.prompt_tokens_engine_cache is None
+
+
+def test_two_names_of_the_bytes_that_a_client_moved_are_never_added_up() -> None:
+    counters = _read("mooncake-client")
+    assert isinstance(counters, StoreCounters)
+    assert (counters.bytes_read, counters.bytes_written) == (33554432, 134217728)
+
+
+def test_a_page_that_counts_by_source_is_not_asked_for_its_connector() -> None:
+    text = (
+        'vllm:prompt_tokens_by_source_total{source="local_compute"} 100\n'
+        "vllm:prompt_tokens_total 100\nvllm:external_prefix_cache_hits_total 90\n"
+    )
+    counters = adapter_for("vllm").read(parse(text))
+    assert isinstance(counters, EngineCounters)
+    assert counters.prompt_tokens_external is None
 
 
 def test_an_unknown_engine_is_a_usage_error() -> None:

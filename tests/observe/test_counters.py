@@ -33,7 +33,7 @@ def _store(**after: float) -> Increase:
     return _grown(StoreCounters(**dict.fromkeys(after, 0.0)), StoreCounters(**after))
 
 
-def test_35_a_restart_is_counted_and_gives_no_negative_increase() -> None:
+def test_row_35_a_restart_is_counted_and_gives_no_negative_increase() -> None:
     before = EngineCounters(generation_tokens=1000, process_start_time_s=100.0)
     after = EngineCounters(generation_tokens=200, process_start_time_s=160.0)
     grown = _grown(before, after)
@@ -41,21 +41,21 @@ def test_35_a_restart_is_counted_and_gives_no_negative_increase() -> None:
     assert (grown.restarts, grown.fell) == (1, ("generation_tokens",))
 
 
-def test_35_a_restart_that_outgrew_its_predecessor_is_seen_by_its_start_time() -> None:
+def test_row_35_a_restart_that_outgrew_its_predecessor_is_seen_by_its_start_time() -> None:
     before = EngineCounters(generation_tokens=1000, process_start_time_s=100.0)
     after = EngineCounters(generation_tokens=1500, process_start_time_s=160.0)
     grown = _grown(before, after)
     assert (grown.delta["generation_tokens"], grown.restarts) == (1500, 1)
 
 
-def test_35_without_a_start_time_a_fall_is_a_restart_of_all_counters() -> None:
+def test_row_35_without_a_start_time_a_fall_is_a_restart_of_all_counters() -> None:
     before = EngineCounters(generation_tokens=1000, prompt_tokens=10)
     after = EngineCounters(generation_tokens=200, prompt_tokens=40)
     grown = _grown(before, after)
     assert (grown.delta["prompt_tokens"], grown.restarts) == (40, 1)
 
 
-def test_35_every_restart_inside_a_window_is_counted() -> None:
+def test_row_35_every_restart_inside_a_window_is_counted() -> None:
     looks = [
         EngineCounters(generation_tokens=100, process_start_time_s=1.0),
         EngineCounters(generation_tokens=150, process_start_time_s=1.0),
@@ -99,7 +99,7 @@ def test_an_increase_is_never_negative_and_adds_up_without_restarts(values: list
 # -- hits ----------------------------------------------------------------------------------------
 
 
-def test_26_queries_above_the_prompt_tokens_are_no_divisor() -> None:
+def test_row_26_queries_above_the_prompt_tokens_are_no_divisor() -> None:
     prompts, queries = 22_470_000, 13_290_000_000
     engine = _engine(prompt_tokens=prompts, external_queries=queries, external_hits=11_235_000)
     reading = read_external_hits(engine, None)
@@ -110,7 +110,7 @@ def test_26_queries_above_the_prompt_tokens_are_no_divisor() -> None:
     )
 
 
-def test_28_queries_recorded_twice_do_not_halve_the_rate() -> None:
+def test_row_28_queries_recorded_twice_do_not_halve_the_rate() -> None:
     engine = _engine(prompt_tokens=1000, external_queries=2000, external_hits=960)
     store = _store(lookup_tokens=1000, hit_tokens=960)
     reading = read_external_hits(engine, store)
@@ -118,7 +118,7 @@ def test_28_queries_recorded_twice_do_not_halve_the_rate() -> None:
     assert any("external_queries grew by 2 times" in note for note in reading.notes)
 
 
-def test_28_hits_that_the_store_contradicts_are_not_trusted() -> None:
+def test_row_28_hits_that_the_store_contradicts_are_not_trusted() -> None:
     engine = _engine(prompt_tokens=1000, external_hits=400, prompt_tokens_engine_cache=0)
     reading = read_external_hits(engine, _store(lookup_tokens=1000, hit_tokens=960))
     assert (reading.share, reading.trusted) == (None, False)
@@ -143,7 +143,7 @@ def test_a_store_that_counts_lookups_many_times_is_no_witness() -> None:
     [(None, 7.0), (_store(loads=3), None), (_store(bytes_read=1 << 30), 1.0)],
     ids=["ttft", "loads", "bytes"],
 )
-def test_31_no_hits_against_another_witness_is_not_trusted(
+def test_row_31_no_hits_against_another_witness_is_not_trusted(
     store: Increase | None, ttft_ratio: float | None
 ) -> None:
     engine = _engine(prompt_tokens=1000, external_hits=0)
@@ -152,19 +152,19 @@ def test_31_no_hits_against_another_witness_is_not_trusted(
     assert any("counter not trusted" in note for note in reading.notes)
 
 
-def test_31_no_hits_that_nothing_contradicts_are_no_hits() -> None:
+def test_row_31_no_hits_that_nothing_contradicts_are_no_hits() -> None:
     engine = _engine(prompt_tokens=1000, external_hits=0)
     reading = read_external_hits(engine, _store(loads=0, bytes_read=0), ttft_ratio=1.02)
     assert (reading.share, reading.trusted) == (0.0, True)
 
 
-def test_33_a_rate_is_that_of_the_window_and_not_of_the_whole_life() -> None:
+def test_row_33_a_rate_is_that_of_the_window_and_not_of_the_whole_life() -> None:
     before = EngineCounters(prompt_tokens=9000, prompt_tokens_external=9000)
     after = EngineCounters(prompt_tokens=10_000, prompt_tokens_external=9100)
     assert read_external_hits(increase(before, after), None).share == 0.1
 
 
-def test_35_a_restart_inside_the_window_is_not_trusted() -> None:
+def test_row_35_a_restart_inside_the_window_is_not_trusted() -> None:
     before = EngineCounters(prompt_tokens=9000, prompt_tokens_external=9000)
     after = EngineCounters(prompt_tokens=1000, prompt_tokens_external=900)
     assert not read_external_hits(increase(before, after), None).trusted
@@ -207,19 +207,19 @@ def _look(tokens: float | None, running: float | None, waiting: float = 0) -> En
     ids=["hung", "hung-waiting", "working", "idle", "new-work", "restarted", "no-tokens", "no-load",
          "no-look"],
 )  # fmt: skip
-def test_72_an_engine_lives_by_its_tokens(
+def test_row_72_an_engine_lives_by_its_tokens(
     before: EngineCounters | None, after: EngineCounters | None, expected: Progress
 ) -> None:
     assert progress(before, after) is expected
 
 
-def test_72_a_long_prefill_is_progress() -> None:
+def test_row_72_a_long_prefill_is_progress() -> None:
     before = EngineCounters(generation_tokens=5, prompt_tokens_computed=0, running=1)
     after = EngineCounters(generation_tokens=5, prompt_tokens_computed=8192, running=1)
     assert progress(before, after) is Progress.WORKING
 
 
-def test_72_a_stall_is_found_with_its_length() -> None:
+def test_row_72_a_stall_is_found_with_its_length() -> None:
     second = 1_000_000_000
     tokens = [0, 50, 100, 100, 100, 100, 150, 150]
     looks: list[tuple[int, EngineCounters | None]] = [

@@ -73,7 +73,7 @@ def test_snapshots_before_and_after_and_the_increase_between(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["engine.parquet", "host.parquet"]
 
 
-def test_35_restarts_between_the_snapshots_are_counted(server: MetricsServer) -> None:
+def test_row_35_restarts_between_the_snapshots_are_counted(server: MetricsServer) -> None:
     server.answer = page(_vllm(1000, start_s=1.0e9))
     target = Target("e", adapter_for("vllm"), server.url)
     sampler = Sampler([target], period_s=0.03, timeout_s=5.0, host=False).start()
@@ -185,24 +185,24 @@ def _clock(monotonic_s: float, wall_s: float) -> ClockState:
     return ClockState(monotonic_ns, realtime_ns, realtime_ns - monotonic_ns)
 
 
-def test_78_a_step_of_the_wall_clock_is_found_and_changes_no_duration() -> None:
+def test_row_78_a_step_of_the_wall_clock_is_found_and_changes_no_duration() -> None:
     states = [_clock(t, 1000 + t) for t in range(5)] + [_clock(t, 970 + t) for t in range(5, 9)]
     [step] = detect_steps(states)
     assert (step.monotonic_ns, step.step_ns) == (5 * S, -30 * S)
     assert states[-1].monotonic_ns - states[0].monotonic_ns == 8 * S
 
 
-def test_78_slow_drift_is_no_step() -> None:
+def test_row_78_slow_drift_is_no_step() -> None:
     assert detect_steps([_clock(t, 1000 + t * 1.0001) for t in range(60)]) == ()
 
 
-def test_78_both_clocks_are_read_close_together() -> None:
+def test_row_78_both_clocks_are_read_close_together() -> None:
     one, two = clock_state(), clock_state()
     assert two.monotonic_ns >= one.monotonic_ns
     assert one.offset_ns == one.realtime_ns - one.monotonic_ns
 
 
-def test_78_sampling_uses_the_monotonic_clock_and_records_the_step(
+def test_row_78_sampling_uses_the_monotonic_clock_and_records_the_step(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.answer = page(_vllm(1))

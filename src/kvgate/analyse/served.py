@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from kvgate.analyse.acknowledged import asked_tokens, had_acknowledged
 from kvgate.analyse.checks import Block, at_least, at_most, coverage_of, ratio
 from kvgate.analyse.counters import (
     ENGINE,
@@ -122,7 +123,9 @@ def _sources(contract: Contract, block: Block, speaks_of: About) -> Iterator[Con
     share = ratio(grown(block, ENGINE, source), total)
     yield at_least(
         "declared_source",
-        _who_missed(block, arm.store, total) if speaks_of is About.APPLIANCE else speaks_of,
+        _who_missed(contract, block, arm.store, total)
+        if speaks_of is About.APPLIANCE
+        else speaks_of,
         share,
         _declared_limit(contract, block, source),
         "1",
@@ -149,20 +152,21 @@ def _declared_limit(contract: Contract, block: Block, source: str) -> float:
     return min(limit, (tokens - 1) // chunk * chunk / tokens)
 
 
-def _who_missed(block: Block, store: str, prompt_tokens: float | None) -> About:
+def _who_missed(contract: Contract, block: Block, store: str, prompt_tokens: float | None) -> About:
     """Whose fault it is that nothing was restored.
 
     The store is at fault only where its own counters show that it was asked and did not have what
     it had acknowledged; otherwise the cause cannot be told and nothing is held against it.
     """
-    asked = grown(block, STORE_PREFIX + store, "lookup_tokens")
-    acknowledged = value(block, "primed_tokens")
-    stored = before(block, STORE_PREFIX + store, "stored_tokens")
-    if asked is None or not prompt_tokens or not acknowledged or stored is None:
+    limits, target = contract.validity, STORE_PREFIX + store
+    asked = asked_tokens(block, target)
+    if asked is None or not prompt_tokens:
         return About.ENVIRONMENT
-    was_asked = asked >= 0.9 * prompt_tokens
-    had_acknowledged = stored >= 0.9 * acknowledged
-    return About.APPLIANCE if was_asked and had_acknowledged else About.ENVIRONMENT
+    was_asked = asked >= limits.asked_share_at_least * prompt_tokens
+    had = had_acknowledged(
+        block, target, limits.acknowledged_share_at_least, contract.model.kv_bytes_per_token
+    )
+    return About.APPLIANCE if was_asked and had else About.ENVIRONMENT
 
 
 def declared_source(kind: str, store: str) -> str:
@@ -189,25 +193,51 @@ def _bytes(contract: Contract, block: Block, *, restores: bool) -> Iterator[Cond
                 ("bytes_not_too_many", at_most, limits.bytes_read_share_at_most),
             ):
                 yield check(name, About.ENVIRONMENT, share, limit, "1", remedy)
-        rate = ratio(moved, value(block, "duration_s"))
-        yield at_most(
-            "store_rate_possible",
-            About.INSTRUMENT,
-            rate,
-            limits.store_bytes_per_s_at_most,
-            "B/s",
-            "more bytes a second than the link carries: the counters or the coldness are wrong",
-        )
-    used = contract.arms[str(block["arm"])].store
-    for target in sorted(t for t in targets(block) if t.startswith(STORE_PREFIX)):
-        # A store that did not answer was not running, so nothing can have touched it.
-        if target == STORE_PREFIX + used or not seen(block, target):
-            continue
+        if tokens != 0.0 or moved is not None:
+            yield at_most(
+                "store_rate_possible",
+                About.INSTRUMENT,
+                ratio(moved, value(block, "duration_s")),
+                limits.store_bytes_per_s_at_most,
+                "B/s",
+                "more bytes a second than the link carries: the counters or the coldness are wrong",
+            )
+    for target in _others(contract, block):
+        found, unit = _touched(block, target)
         yield at_most(
             f"untouched_{target.removeprefix(STORE_PREFIX)}",
             About.ENVIRONMENT,
-            grown(block, target, "bytes_read"),
+            found,
             0,
-            "B",
+            unit,
             f"the {block['arm']} arm must not touch that store: check its connector",
         )
+
+
+def _others(contract: Contract, block: Block) -> list[str]:
+    """The stores that the arm must leave alone.
+
+    Where stores stay up, those of every arm of the contract: one that is silent, or was not looked
+    at, is not known to be untouched. Elsewhere silence means that it was not running.
+    """
+    used = STORE_PREFIX + contract.arms[str(block["arm"])].store
+    watched = {t for t in targets(block) if t.startswith(STORE_PREFIX)}
+    if block.get("stores_stay_up") is True:
+        watched |= {STORE_PREFIX + a.store for a in contract.arms.values() if a.store != "none"}
+        return sorted(watched - {used})
+    return sorted(t for t in watched - {used} if seen(block, t))
+
+
+def _touched(block: Block, target: str) -> tuple[float | None, str]:
+    """What was read from a store, by the counters that its kind has: bytes, loads, calls."""
+    counted = [
+        (found, unit)
+        for name, unit in (
+            ("bytes_read", "B"),
+            ("loads", "1"),
+            ("hit_tokens", "1"),
+            ("lookups", "1"),
+        )
+        if (found := grown(block, target, name)) is not None
+    ]
+    return max(counted, key=lambda pair: pair[0], default=(None, "B"))

@@ -11,17 +11,15 @@ from typing import Any
 
 import pandas as pd
 
+from kvgate.analyse.acknowledged import had_acknowledged
 from kvgate.analyse.checks import NS, at_least, at_most
-from kvgate.analyse.counters import ENGINE, STORE_PREFIX, before, grown, value
+from kvgate.analyse.counters import ENGINE, STORE_PREFIX, grown, value
 from kvgate.analyse.results import SoakWindow
 from kvgate.analyse.served import declared_source
 from kvgate.analyse.soak_series import Counted
 from kvgate.contract import Contract, SoakPlan
 from kvgate.record import Outcome
 from kvgate.verdict import About, Condition
-
-ASKED = 0.9
-"""Share of tokens from which on a store was asked for them, or holds what it acknowledged."""
 
 
 def share_in(counted: Counted, name: str, window: tuple[float, float]) -> float | None:
@@ -155,7 +153,7 @@ def least_restored(
     limit = contract.validity.declared_source_share_at_least
     short = [(s, w) for s, w in told if s < limit] or told
     store = contract.arms[plan.arm].store
-    blamed = [_who_missed(block, store, w, counted) for _, w in short]
+    blamed = [_who_missed(contract, block, store, w, counted) for _, w in short]
     # One window in which the store was not even asked makes the whole cause doubtful.
     about = About.ENVIRONMENT if About.ENVIRONMENT in blamed else About.APPLIANCE
     share, window = min(told, key=lambda pair: pair[0])
@@ -163,16 +161,18 @@ def least_restored(
 
 
 def _who_missed(
-    block: Mapping[str, Any], store: str, window: SoakWindow, counted: Counted
+    contract: Contract, block: Mapping[str, Any], store: str, window: SoakWindow, counted: Counted
 ) -> About:
-    span = (window.start_s, window.end_s)
+    limits, span = contract.validity, (window.start_s, window.end_s)
     prompts = counted.grown(ENGINE, "prompt_tokens", *span)
     asked = counted.grown(STORE_PREFIX + store, "lookup_tokens", *span)
-    acknowledged = value(block, "primed_tokens")
-    stored = before(block, STORE_PREFIX + store, "stored_tokens")
-    if asked is None or not prompts or not acknowledged or stored is None:
+    if asked is None or not prompts:
         return About.ENVIRONMENT
-    was_asked, had = asked >= ASKED * prompts, stored >= ASKED * acknowledged
+    had = had_acknowledged(
+        block, STORE_PREFIX + store, limits.acknowledged_share_at_least,
+        contract.model.kv_bytes_per_token,
+    )  # fmt: skip
+    was_asked = asked >= limits.asked_share_at_least * prompts
     return About.APPLIANCE if was_asked and had else About.ENVIRONMENT
 
 

@@ -57,12 +57,14 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a block stands in the run: its number, its session, and who asked for it."""
+    """Where a block stands in the run: its number, its session, and what its store was primed
+    with; ``primed_by`` is the counter that acknowledged it."""
 
     n: int
     session_number: int
     session: Session
     primed_tokens: int
+    primed_by: str | None = None
 
 
 def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Mapping[str, Any]:
@@ -107,6 +109,8 @@ def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Ma
         "output_tokens_each": workload.output_tokens,
         "prompts": {"pool": prompts.pool, "first": prompts.first, "count": prompts.count},
         "primed_tokens": place.primed_tokens,
+        "primed_by": place.primed_by,
+        "stores_stay_up": bench.inventory.stores_stay_up,
         "started_at": started_at,
         "duration_s": duration_s * bench.inventory.time_scale,
         "time_scale": bench.inventory.time_scale,
@@ -116,7 +120,7 @@ def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Ma
         "load_state": "failed" if result is None else result.state,
         "fault": fault,
         "observation": observation.to_json(),
-        "moved": moved_bytes(bench.inventory, arm, observation),
+        "moved": moved_bytes(bench, arm, observation),
     }  # fmt: skip
     bench.journal.finish_block(place.n, block)
     return block
@@ -182,35 +186,62 @@ def _keep_requests(job: Job, folder: Path) -> int:
 
 
 def targets(bench: Bench, arm: RunningArm) -> Sequence[Target]:
-    """The engine, meters, every store that answers: the arms' others must be seen untouched."""
+    """The engine and the stores: the other arms' must be seen untouched.
+
+    Where stores stay up, all are targets and silence is a gap; elsewhere those that answer.
+    """
     inventory = bench.inventory
     found = [Target("engine", adapter_for("vllm"), f"{inventory.engine_url}/metrics")]
     for store in sorted(inventory.store_ports):
         url = inventory.store_url(store)
-        if url and (store == arm.store or scrape(f"{url}/metrics", 2.0).ok):
+        wanted = store == arm.store or inventory.stores_stay_up
+        if url and (wanted or scrape(f"{url}/metrics", 2.0).ok):
             adapter = adapter_for(inventory.store_metrics)
             found.append(Target(f"store-{store}", adapter, f"{url}/metrics"))
-    for meter, url in sorted(inventory.meters.items()):
-        found.append(Target(f"meter-{meter}", adapter_for("meter"), url))
     return found
 
 
-def moved_bytes(
-    inventory: Inventory, arm: RunningArm, observation: Observation
-) -> Mapping[str, Any]:
+def moved_bytes(bench: Bench, arm: RunningArm, observation: Observation) -> Mapping[str, Any]:
     """Bytes that the arm's store read in the block, and who counted them."""
     if arm.store is None:
         return {"bytes": 0, "how": "no store in this arm"}
-    if inventory.store_bytes == "store":
+    if bench.inventory.store_bytes == "store":
         view = observation.targets.get(f"store-{arm.store}")
-        grown = None if view is None or view.increase is None else view.increase
-        found = None if grown is None else grown.delta.get("bytes_read")
-        return {"bytes": found, "how": "the store's own counter of bytes read"}
-    total: float | None = 0.0 if arm.store_pids else None
-    for pid in arm.store_pids:
-        series = observation.host.series(f"pid:{pid}", "read_bytes")
-        if len(series) < 2 or total is None:
-            total = None
-            break
-        total += series[-1][1] - series[0][1]
+        grown = {} if view is None or view.increase is None else view.increase.delta
+        return _counted_by_store(grown, bench.contract.model.kv_bytes_per_token)
+    if bench.inventory.store_bytes == "rdma":
+        ports = [name for name in observation.host.sources() if name.startswith("rdma:")]
+        total = _grown_together(observation, ports, "rx_bytes")
+        return {"bytes": total, "how": "port_rcv_data of this host's RDMA ports"}
+    processes = [f"pid:{pid}" for pid in arm.store_pids]
+    total = _grown_together(observation, processes, "read_bytes")
     return {"bytes": total, "how": "read_bytes of the store's processes in /proc"}
+
+
+def _counted_by_store(
+    grown: Mapping[str, float | None], kv_bytes_per_token: int
+) -> Mapping[str, Any]:
+    read = grown.get("bytes_read")
+    if read is not None:
+        return {"bytes": read, "how": "the store's own counter of bytes read"}
+    # A store that counts no bytes still says which tokens it found behind its memory, and whether
+    # it loaded anything from there.
+    loads, tokens = grown.get("loads"), grown.get("hit_tokens_backend")
+    found = None
+    if loads == 0:
+        found = 0.0
+    elif loads is not None and tokens is not None:
+        found = tokens * kv_bytes_per_token
+    return {"bytes": found, "how": "tokens that the store found behind its memory, as bytes of the "
+            "contract's model: it counts no bytes"}  # fmt: skip
+
+
+def _grown_together(observation: Observation, sources: Sequence[str], name: str) -> float | None:
+    """The growth of one counter over several sources; None without any, or where one is missing."""
+    total = 0.0
+    for source in sources:
+        series = observation.host.series(source, name)
+        if len(series) < 2:
+            return None
+        total += series[-1][1] - series[0][1]
+    return total if sources else None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from kvgate.analyse.acknowledged import Said, held_tokens, is_busy, taken_tokens, witness
 from kvgate.analyse.counters import value
 from kvgate.conduct.block import CLIENT_GRACE_S, Bench, block_job
 from kvgate.contract import CellPlan
@@ -21,6 +22,7 @@ from kvgate.plan import Cell, PromptRange, Session, cells_of, prompts_of
 
 PRIME_CONCURRENCY = 8
 POLL_S = 0.2
+FIRST_LOOK_S = 30.0
 RESTORED_KINDS = frozenset({"cold_restore", "probe"})
 
 
@@ -44,13 +46,14 @@ def pools_of(
 class Primed:
     """What a store acknowledged when it was primed: tokens sent, and what it said of itself then.
 
-    ``started_ms`` is the start of its process, ``stored`` what it held (tokens or bytes, as it
-    counts); None where it does not say.
+    ``started_ms`` is the start of its process, ``stored`` what it held (tokens), ``by`` the counter
+    that acknowledged; None where it does not say.
     """
 
     tokens: int
     started_ms: int | None = None
     stored: float | None = None
+    by: str | None = None
 
     @classmethod
     def noted(cls, plain: Mapping[str, object] | None) -> Primed | None:
@@ -58,8 +61,13 @@ class Primed:
         tokens = value(plain, "tokens")
         if tokens is None:
             return None
-        started = value(plain, "started_ms")
-        return cls(int(tokens), None if started is None else int(started), value(plain, "stored"))
+        started, by = value(plain, "started_ms"), None if plain is None else plain.get("by")
+        return cls(
+            int(tokens),
+            None if started is None else int(started),
+            value(plain, "stored"),
+            by if isinstance(by, str) else None,
+        )
 
 
 def prime(
@@ -70,6 +78,7 @@ def prime(
     Raises CannotMeasure when a request fails or the store does not acknowledge in time.
     """
     running = arms.start(arm, priming=True)
+    then = None if running.store is None else _first_look(bench, running.store)
     tokens = 0
     for number, (cell, prompts) in enumerate(pools, start=1):
         bench.progress.doing(f"priming {arm}: {cell.label} ({number} of {len(pools)})")
@@ -77,9 +86,9 @@ def prime(
         send(bench, workload, prompts, PRIME_CONCURRENCY, f"priming {cell.label} in {arm}")
         tokens += prompts.count * workload.prompt_tokens
         bench.progress.step()
-    if running.store is None:
+    if running.store is None or then is None:
         return Primed(tokens)
-    return _wait_for_store(bench, running.store, tokens)
+    return _wait_for_store(bench, running.store, tokens, then)
 
 
 def still_holds(bench: Bench, store: str, primed: Primed) -> bool:
@@ -92,29 +101,30 @@ def still_holds(bench: Bench, store: str, primed: Primed) -> bool:
     counters = _said_by(bench, store)
     if counters is None or primed.started_ms is None or primed.stored is None:
         return False
-    now = _of_store(counters, primed.tokens)
+    now = _of_store(counters, primed.tokens, bench.contract.model.kv_bytes_per_token)
+    least = bench.contract.validity.acknowledged_share_at_least * primed.tokens
     return (
-        acknowledged(counters, primed.tokens, bench.contract.model.kv_bytes_per_token) is True
+        now.stored is not None
+        and now.stored >= max(least, primed.stored)
+        and not is_busy(counters)
         and now.started_ms == primed.started_ms
-        and now.stored is not None
-        and now.stored >= primed.stored
     )
 
 
-def _said_by(bench: Bench, store: str) -> Mapping[str, float | None] | None:
+def _said_by(bench: Bench, store: str) -> Said | None:
     look = scrape(f"{bench.inventory.store_url(store)}/metrics", 2.0)
     if look.samples is None:
         return None
     return adapter_for(bench.inventory.store_metrics).read(look.samples).to_json()
 
 
-def _of_store(counters: Mapping[str, float | None], tokens: int) -> Primed:
+def _of_store(counters: Said, tokens: int, kv_bytes_per_token: int) -> Primed:
     started = value(counters, "process_start_time_ms")
-    stored = value(counters, "stored_tokens")
     return Primed(
         tokens,
         None if started is None else int(started),
-        value(counters, "used_bytes") if stored is None else stored,
+        held_tokens(counters, kv_bytes_per_token),
+        witness(counters),
     )
 
 
@@ -150,34 +160,50 @@ def _prompt_only(bench: Bench, cell: Cell) -> Workload:
 
 
 def acknowledged(
-    counters: Mapping[str, float | None], tokens: int, kv_bytes_per_token: int
+    then: Said, now: Said, tokens: int, share: float, kv_bytes_per_token: int
 ) -> bool | None:
-    """Whether a store says that it holds what was primed; None where it says nothing about it.
+    """Whether a store says that it has taken what was sent to it between two looks; None where it
+    says nothing about it.
 
-    It has stored at least nine tenths of the tokens (whole chunks only, so never quite all) and
-    nothing waits.
+    It took, or had already, at least ``share`` of the tokens, and nothing waits; where it says what
+    it holds, it holds as much.
     """
-    stored = value(counters, "stored_tokens")
-    if stored is None:
-        used = value(counters, "used_bytes")
-        stored = None if used is None else used / kv_bytes_per_token
-    if stored is None:
+    taken = taken_tokens(then, now, kv_bytes_per_token)
+    if taken is None:
         return None
-    pending = value(counters, "pending_bytes")
-    return stored >= 0.9 * tokens and not pending
+    held = held_tokens(now, kv_bytes_per_token)
+    enough = share * tokens
+    return taken >= enough and (held is None or held >= enough) and not is_busy(now)
 
 
-def _wait_for_store(bench: Bench, store: str, tokens: int) -> Primed:
-    inventory = bench.inventory
+def _first_look(bench: Bench, store: str) -> Said:
+    """What the store says before it is primed: only what it takes from here on is acknowledged."""
+    deadline = time.monotonic() + min(FIRST_LOOK_S, bench.inventory.waits_s)
+    while True:
+        counters = _said_by(bench, store)
+        if counters is not None:
+            return counters
+        if time.monotonic() >= deadline:
+            raise CannotMeasure(
+                f"the store {store} does not answer",
+                where=f"{bench.inventory.store_url(store)}/metrics",
+                remedy="check that it runs, and its port in kvgate_store_ports",
+            )
+        time.sleep(POLL_S)
+
+
+def _wait_for_store(bench: Bench, store: str, tokens: int, then: Said) -> Primed:
+    inventory, kv_bytes = bench.inventory, bench.contract.model.kv_bytes_per_token
+    share = bench.contract.validity.acknowledged_share_at_least
     deadline = time.monotonic() + inventory.waits_s
     bench.progress.doing(f"waiting until the store {store} has acknowledged {tokens:,} tokens")
     last: bool | None = None
     while time.monotonic() < deadline:
-        counters = _said_by(bench, store)
-        if counters is not None:
-            last = acknowledged(counters, tokens, bench.contract.model.kv_bytes_per_token)
+        now = _said_by(bench, store)
+        if now is not None:
+            last = acknowledged(then, now, tokens, share, kv_bytes)
             if last:
-                return _of_store(counters, tokens)
+                return _of_store(now, tokens, kv_bytes)
         time.sleep(POLL_S)
     said = "never says what it holds" if last is None else "does not hold what was primed"
     raise CannotMeasure(

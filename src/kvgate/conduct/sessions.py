@@ -159,7 +159,7 @@ class Sessions:
     def _cells(self, session: Session, arm: RunningArm, noted: dict[str, Any], title: str) -> None:
         bench = self._bench
         primed = self._primed.get(arm.store or "")
-        tokens = 0 if primed is None else primed.tokens
+        tokens, by = (0, None) if primed is None else (primed.tokens, primed.by)
         last_kind = ""
         for cell in session.cells:
             kind = bench.contract.workloads[cell.workload].kind
@@ -167,7 +167,7 @@ class Sessions:
             if kind != "warm" and last_kind:
                 self._arms.reset_engine_cache()
             n = next(self._numbers)
-            block = measure_block(bench, arm, Place(n, noted["number"], session, tokens), cell)
+            block = measure_block(bench, arm, Place(n, noted["number"], session, tokens, by), cell)
             noted["blocks"][str(n)] = block_digests(bench.journal.root, n)
             self._write_plan()
             bench.progress.step()

@@ -31,7 +31,7 @@ from kvgate.conduct.block import (
     targets,
 )
 from kvgate.conduct.breaker import Breaker
-from kvgate.conduct.prime import prime
+from kvgate.conduct.prime import Primed, prime
 from kvgate.contract import Contract, SoakPlan
 from kvgate.contract_gates import Canaries
 from kvgate.drive.arms import Arms, RunningArm
@@ -72,7 +72,7 @@ def measure_soak(bench: Bench, arms: Arms, plan: SoakPlan) -> None:
     arm = arms.start(plan.arm)
     environment[arm.arm] = dict(arm.info)
     _write_plan(bench, plan, environment)
-    _run(bench, arms, plan, arm, pool, primed.tokens)
+    _run(bench, arms, plan, arm, pool, primed)
     try:
         _reference(bench, arms, plan, REFERENCE_AFTER, environment)
     except CannotMeasure as fault:
@@ -129,7 +129,7 @@ def _bytes_needed(plan: SoakPlan) -> int:
 
 
 def _run(
-    bench: Bench, arms: Arms, plan: SoakPlan, arm: RunningArm, pool: PromptRange, primed: int
+    bench: Bench, arms: Arms, plan: SoakPlan, arm: RunningArm, pool: PromptRange, primed: Primed
 ) -> None:
     """Load, canaries and faults for the planned time; writes both blocks."""
     scale = bench.inventory.time_scale
@@ -171,13 +171,14 @@ def _run(
         "kind": "soak",
         "requests_recorded": _keep(job, folder),
         "prompts": asdict(pool),
-        "primed_tokens": primed,
+        "primed_tokens": primed.tokens,
+        "primed_by": primed.by,
         "client": load.report,
         "load_state": load.state,
         "fault": load.fault,
         "events": events,
         "observation": observation.to_json(),
-        "moved": moved_bytes(bench.inventory, arm, observation),
+        "moved": moved_bytes(bench, arm, observation),
     }
     bench.journal.finish_block(SOAK, block)
     if beside is None or plan.canaries is None:

@@ -124,6 +124,29 @@ _LMCACHE: Final[Mapping[str, tuple[Name, ...]]] = {
     ),
 }
 
+# A page is the master's or a client's: the master knows what is held, a client what was moved.
+_MOONCAKE: Final[Mapping[str, tuple[Name, ...]]] = {
+    "bytes_read": (
+        Name("mooncake_transfer_read_bytes"),
+        Name("mooncake_transfer_read_operation_bytes"),
+    ),
+    "bytes_written": (
+        Name("mooncake_transfer_write_bytes"),
+        Name("mooncake_transfer_write_operation_bytes"),
+    ),
+    "used_bytes": (Name("master_allocated_bytes"),),
+    "capacity_bytes": (Name("master_total_capacity_bytes"), Name("master_capacity_bytes")),
+}
+_MOONCAKE_CALLS: Final = ("ExistKey", "BatchExistKey", "GetReplicaList", "BatchGetReplicaList")
+_MOONCAKE_LOOKUPS: Final = (
+    "master_exist_key_requests", "master_batch_exist_key_requests",
+    "master_get_replica_list_requests", "master_batch_get_replica_list_requests",
+)  # fmt: skip
+_MOONCAKE_FAILURES: Final = (
+    "master_put_start_failures", "master_put_end_failures", "master_batch_put_start_failures",
+    "master_batch_put_end_failures",
+)  # fmt: skip
+
 _KVSTORE: Final[Mapping[str, tuple[Name, ...]]] = {
     "lookup_tokens": (Name("kvstore_lookup_tokens"),),
     "hit_tokens": (Name("kvstore_hit_tokens"),),
@@ -161,10 +184,50 @@ _METER: Final[Mapping[str, tuple[Name, ...]]] = {
     ),
 }
 
+
+def _derive_vllm(values: dict[str, float | None], samples: Sequence[Sample]) -> None:
+    # Before prompt tokens were counted by source, a connector's hits and those of the prefix cache
+    # said it; what neither had was computed.
+    external, cached = values["external_hits"], values["prefix_hits"]
+    if external is None or series(samples, "vllm:prompt_tokens_by_source"):
+        return
+    values["prompt_tokens_external"] = external
+    values["prompt_tokens_engine_cache"] = cached
+    prompts = values["prompt_tokens"]
+    if cached is not None and prompts is not None and prompts >= external + cached:
+        values["prompt_tokens_computed"] = prompts - external - cached
+
+
+def _derive_lmcache(values: dict[str, float | None], samples: Sequence[Sample]) -> None:
+    submitted, stored = (
+        total(series(samples, f"lmcache_mp_l2_store_{state}_objects_chunks"))
+        for state in ("submitted", "completed")
+    )
+    if submitted is not None:
+        values["pending_chunks"] = max(0.0, submitted - (stored or 0.0))
+
+
+def _derive_mooncake(values: dict[str, float | None], samples: Sequence[Sample]) -> None:
+    # Different calls, not spellings of one: these are added. A failed lookup is a miss, not an
+    # error, so that only failures to put count as the store's.
+    calls = [
+        total(series(samples, "mooncake_client_rpc_count", rpc_name=n)) for n in _MOONCAKE_CALLS
+    ]
+    calls += [total(series(samples, name)) for name in _MOONCAKE_LOOKUPS]
+    values["lookups"] = _added(calls)
+    values["errors"] = _added([total(series(samples, name)) for name in _MOONCAKE_FAILURES])
+
+
+def _added(counts: Sequence[float | None]) -> float | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
 _KINDS: Final[Mapping[str, Adapter]] = {
-    "vllm": Adapter("vllm", "engine", ("vllm:", "kvgate_rehearsal_"), _VLLM),
+    "vllm": Adapter("vllm", "engine", ("vllm:", "kvgate_rehearsal_"), _VLLM, _derive_vllm),
     "sglang": Adapter("sglang", "engine", ("sglang:",), _SGLANG, _derive_sglang),
-    "lmcache": Adapter("lmcache", "store", ("lmcache_mp_", "lmcache:"), _LMCACHE),
+    "lmcache": Adapter("lmcache", "store", ("lmcache_mp_", "lmcache:"), _LMCACHE, _derive_lmcache),
+    "mooncake": Adapter("mooncake", "store", ("mooncake_", "master_"), _MOONCAKE, _derive_mooncake),
     "kvstore": Adapter("kvstore", "store", ("kvstore_",), _KVSTORE),
     "meter": Adapter("meter", "meter", ("kvgate_energy_", "node_hwmon_", "node_rapl_"), _METER),
 }

@@ -89,15 +89,17 @@ class StoreCounters(_Counters):
     """The store behind the KV connector.
 
     ``hit_tokens`` counts every tier of the store; ``hit_tokens_dram`` those found in its host
-    memory, ``hit_tokens_backend`` those found on the device or appliance behind it. ``loads`` are
-    completed reads from behind. ``pending_bytes`` are accepted and not yet stored.
+    memory, ``hit_tokens_backend`` those found on the device or appliance behind it. ``lookups`` are
+    calls that ask for keys, where tokens are not counted. ``loads`` are completed reads from
+    behind. ``pending_bytes`` and ``pending_chunks`` are accepted and not yet stored.
     """
 
     GAUGES: ClassVar[frozenset[str]] = frozenset(
-        {"pending_bytes", "used_bytes", "capacity_bytes", "process_start_time_s"}
+        {"pending_bytes", "pending_chunks", "used_bytes", "capacity_bytes", "process_start_time_s"}
     )
 
     lookup_tokens: float | None = None
+    lookups: float | None = None
     hit_tokens: float | None = None
     hit_tokens_dram: float | None = None
     hit_tokens_backend: float | None = None
@@ -106,6 +108,7 @@ class StoreCounters(_Counters):
     bytes_written: float | None = None
     stored_tokens: float | None = None
     pending_bytes: float | None = None
+    pending_chunks: float | None = None
     used_bytes: float | None = None
     capacity_bytes: float | None = None
     errors: float | None = None
