@@ -33,8 +33,11 @@ class Inventory(BaseModel):
     """The variables that kvgate reads, with the hosts of each group.
 
     ``time_scale`` is campaign seconds per second of this inventory: 1 on real hardware, more only
-    in a rehearsal. ``store_bytes`` says who counts the bytes that a restore moved. ``meters`` are
-    pages with a counter of joules (name -> URL): information beside a verdict, never a condition.
+    in a rehearsal. ``store_bytes`` says who counts the bytes that a restore moved: the store, the
+    kernel for its processes, or the RDMA ports of this host. ``stores_stay_up``: every store's page
+    answers in every arm; where the role stops the stores of other arms it is False, and silence
+    then means that nothing can have touched them. ``meters`` are pages with a counter of joules
+    (name -> URL): information beside a verdict, never a condition.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)

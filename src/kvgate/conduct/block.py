@@ -186,7 +186,7 @@ def _keep_requests(job: Job, folder: Path) -> int:
 
 
 def targets(bench: Bench, arm: RunningArm) -> Sequence[Target]:
-    """The engine and the stores: the other arms' must be seen untouched.
+    """The engine, meters, and the stores: the other arms' must be seen untouched.
 
     Where stores stay up, all are targets and silence is a gap; elsewhere those that answer.
     """
@@ -198,6 +198,8 @@ def targets(bench: Bench, arm: RunningArm) -> Sequence[Target]:
         if url and (wanted or scrape(f"{url}/metrics", 2.0).ok):
             adapter = adapter_for(inventory.store_metrics)
             found.append(Target(f"store-{store}", adapter, f"{url}/metrics"))
+    for meter, url in sorted(inventory.meters.items()):
+        found.append(Target(f"meter-{meter}", adapter_for("meter"), url))
     return found
 
 
