@@ -41,10 +41,13 @@ def test_another_verdict_is_not_what_page_one_says(rendered: Render, case: str, 
         assert first_page_faults(page, verdicts, digests, lang) != []
 
 
-@pytest.mark.parametrize("key", ["campaign", "as_of", "contract_digest", "verdict", "decision"])
+@pytest.mark.parametrize(
+    "key", ["campaign", "as_of", "contract_digest", "verdict", "decision", "gate"]
+)
 def test_each_of_its_words_counts(rendered: Render, key: str) -> None:
     verdicts, digests = inside("fail")
-    other = {"verdict": "PASS", "decision": "HOLD", "as_of": "2020-01-01T00:00:00Z"}
+    other: dict[str, Any] = {"verdict": "PASS", "decision": "HOLD", "as_of": "2020-01-01T00:00:00Z",
+             "gate": 1}  # fmt: skip
     changed = {**verdicts[0], key: other.get(key, "another")}
     page = rendered("fail", "en").page(0)
     assert len(first_page_faults(page, [changed], digests, "en")) == 1

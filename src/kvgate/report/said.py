@@ -60,6 +60,15 @@ def _decision(value: str, t: Texts) -> str:
     return t.find(f"decision.{value}.word", value)
 
 
+def _because(value: str, t: Texts) -> str:
+    """A cause in the evidence's own words, or the conditions that a long run broke."""
+    slug = re.sub(r"[^a-z0-9]+", "_", value.lower()).strip("_")
+    names = value.split(", ")
+    if all(f"condition.{name}" in t.sentences for name in names):
+        return _each("condition")(value, t)
+    return t.find(f"because.{slug}", value)
+
+
 _SAYERS: Final[Mapping[str, Callable[[str, Texts], str]]] = {
     "where": place,
     "metric": metric_words,
@@ -77,6 +86,8 @@ _SAYERS: Final[Mapping[str, Callable[[str, Texts], str]]] = {
     "party": lambda v, t: t.find(f"facts.{v}", v),
     "parties": lambda v, t: t("list").join(t.find(f"facts.{p}", p) for p in v.split(", ")),
     "why": standing_name,
+    "because": _because,
+    "detail": _because,
 }
 
 

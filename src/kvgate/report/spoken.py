@@ -45,7 +45,9 @@ def _faults(
     word, code = t(f"decision.{key}.word"), t(f"decision.{key}.code")
     # Other gates' decisions stand on page 1 as well: this one stands before its verdict.
     decision = f"{word}{'' if code == word else code}{t('verdict.of_gate')}"
+    gate = t("gate", n=_int(verdict, "gate"))
     wanted = {
+        "the gate": f"{t('title.kind')} / {gate} /",
         "the decision": decision,
         "the campaign": str(verdict.get("campaign")),
         "the time": as_of_text(str(verdict.get("as_of"))),
