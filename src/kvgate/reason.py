@@ -23,8 +23,8 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "out_of_limit": ("{value} is outside the limit {threshold}", "{value} 超出限值 {threshold}"),
     "not_the_appliances": (
         "{value} is outside the limit {threshold}, but nothing shows that the appliance is to "
-        "blame ({why})",
-        "{value} 超出限值 {threshold}，但没有证据表明责任在设备（{why}）",
+        "blame ({because})",
+        "{value} 超出限值 {threshold}，但没有证据表明责任在设备（{because}）",
     ),
     "run_spoiled": (
         "the long run broke {conditions}: it measured something else",

@@ -312,6 +312,8 @@ class Story:
             "cell": {"workload": "probe", "level": 2}, "requests_planned": len(frame),
             "requests_recorded": len(frame), "prompts": {"pool": "c", "first": 0, "count": 12},
         }  # fmt: skip
+        attempts = block["calibration"]["attempts"]
+        block["calibration"]["attempts"] = [attempt | {"level": 2} for attempt in attempts]
         delta = block["observation"]["targets"]["engine"]["increase"]["delta"]
         delta |= {"prompt_tokens": total, "prompt_tokens_computed": total,
                   "prompt_tokens_external": 0}  # fmt: skip

@@ -112,7 +112,7 @@ def test_a_host_of_the_buyers_stops_no_vendor(
     analysis = with_facts((observed("memory", "one", value),), {group: ("one",)})
     found = judge_limit(limit_clause(hosts=group, **terms), analysis)
     assert (found.verdict, found.reason.code) == (Verdict.INVALID, "not_the_appliances")
-    assert found.reason.params["why"] == group
+    assert found.reason.params["because"] == group
 
 
 @pytest.mark.parametrize("arm, verdict", [

@@ -222,6 +222,6 @@ def _outside(item: Found, reason: Reason, shown: dict[str, str]) -> tuple[Verdic
     if item.about in {None, About.APPLIANCE}:
         return Verdict.FAIL, reason
     params: dict[str, Param] = {
-        "value": shown["value"], "threshold": shown["threshold"], "why": item.detail or "-"
+        "value": shown["value"], "threshold": shown["threshold"], "because": item.detail or "-"
     }  # fmt: skip
     return Verdict.INVALID, Reason("not_the_appliances", params)
