@@ -302,6 +302,31 @@ def test_a_simulated_part_breaks_a_block_of_a_real_contract() -> None:
         assert broken_in(block) == ["nothing_simulated"]
 
 
+@pytest.mark.parametrize("key, name, part, figure, beyond", [
+    ("throttled_share_at_most", "no_throttling", "throttling", "share", 0.2),
+    ("fabric_errors_at_most", "fabric_clean", "fabric", "errors", 1),
+    ("fabric_pauses_at_most", "fabric_unpaused", "fabric", "pauses", 1),
+])  # fmt: skip
+def test_the_load_host_is_looked_at_only_where_the_contract_has_a_limit(
+    key: str, name: str, part: str, figure: str, beyond: float
+) -> None:
+    validity = contract().validity.model_copy(update={key: 0})
+    terms = contract().model_copy(update={"validity": validity})
+    frame = requests()
+    statistics = block_statistics(frame, LEVEL)
+
+    def found(block: Block) -> dict[str, Condition]:
+        said = conditions(terms, block, frame, statistics)
+        return {c.name: c for c in said if c.ok is not True}
+
+    assert name not in {c.name for c in checked(good())}
+    assert found(good() | {"host": {part: {figure: 0}}}) == {}
+    broke = found(good() | {"host": {part: {figure: beyond}}})
+    assert list(broke) == [name] and broke[name].ok is False
+    for absent in ({}, {"host": {part: {figure: None}}}):
+        assert found(good() | absent)[name].ok is None
+
+
 # --- whose fault -------------------------------------------------------------------------------
 
 

@@ -55,6 +55,7 @@ def conditions(
             "a finished request without token or with times out of order cannot be true",
         ),
         *_environment(contract.validity, block),
+        *_load_host(contract.validity, block),
         *_simulation(contract, block),
         *served_conditions(contract, block, requests),
     )
@@ -206,6 +207,26 @@ def _environment(limits: Validity, block: Block) -> Iterator[Condition]:
         "1",
         "the engine ran out of KV memory: lower the level or the prompt length",
     )
+
+
+def _load_host(limits: Validity, block: Block) -> Iterator[Condition]:
+    """What the contract wants to know of this host's processors, accelerators and network ports.
+
+    Not looked at without a limit. With one, a host that cannot tell breaks the block.
+    """
+    host: Mapping[str, Any] = block.get("host") or {}
+    for name, part, figure, limit, remedy in (
+        ("no_throttling", "throttling", "share", limits.throttled_share_at_most,
+         "a processor or accelerator was slowed down: check cooling, power and its limits"),
+        ("fabric_clean", "fabric", "errors", limits.fabric_errors_at_most,
+         "the network lost, damaged or repeated frames: check cables, optics and flow control"),
+        ("fabric_unpaused", "fabric", "pauses", limits.fabric_pauses_at_most,
+         "the network was told to wait: find who sends pause frames before blaming the store"),
+    ):  # fmt: skip
+        if limit is not None:
+            yield at_most(
+                name, About.ENVIRONMENT, value(host.get(part), figure), limit, "1", remedy
+            )
 
 
 def _simulation(contract: Contract, block: Block) -> Iterator[Condition]:

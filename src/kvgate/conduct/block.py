@@ -25,9 +25,11 @@ from kvgate.load.job import Closed, Job, Prompts
 from kvgate.load.job import Progress as Counts
 from kvgate.load.run import LoadResult, run_load
 from kvgate.observe.adapters import adapter_for
+from kvgate.observe.fabric import fabric_of
 from kvgate.observe.observation import Observation
 from kvgate.observe.sampler import Sampler, Target
 from kvgate.observe.scrape import scrape
+from kvgate.observe.throttling import throttling_of
 from kvgate.plan import Cell, PromptRange, Session, prompts_of, seed_of
 from kvgate.progress import Progress
 
@@ -121,6 +123,10 @@ def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Ma
         "fault": fault,
         "observation": observation.to_json(),
         "moved": moved_bytes(bench, arm, observation),
+        "host": {
+            "fabric": fabric_of(observation.host),
+            "throttling": throttling_of(observation.host),
+        },
     }  # fmt: skip
     bench.journal.finish_block(place.n, block)
     return block

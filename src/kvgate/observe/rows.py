@@ -58,6 +58,10 @@ class Rows:
         """Every source, in the order of its first row."""
         return list(dict.fromkeys(source for source, _ in self._keys))
 
+    def names(self, source: str) -> list[str]:
+        """The names of one source, in the order of their first row."""
+        return [name for found, name in self._keys if found == source]
+
 
 def write_parquet(path: Path, *tables: Rows) -> None:
     """Write the rows of ``tables``, sorted by time, to ``path``: whole or not at all.

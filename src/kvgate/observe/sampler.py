@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Final, Self
 
 from kvgate.errors import UsageError
+from kvgate.observe.accelerators import Tool, installed
 from kvgate.observe.adapters import Adapter
 from kvgate.observe.clock import ClockState, clock_state
 from kvgate.observe.counters import Counters, Increase, combine, increase
 from kvgate.observe.exposition import Sample
+from kvgate.observe.fabric import read_ports
 from kvgate.observe.host import read_host
 from kvgate.observe.observation import (
     Gap,
@@ -31,8 +33,11 @@ from kvgate.observe.observation import (
 )
 from kvgate.observe.rows import Row, Rows
 from kvgate.observe.scrape import scrape
+from kvgate.observe.throttling import read_cpu_throttling
 
 HOST: Final = "host"
+TOOL_PERIOD_S: Final = 5.0
+"""Vendors' tools take up to a second of CPU a look: too dear for every second of a block."""
 _MAX_RAW: Final = 5_000
 _MAX_FAULTS: Final = 10_000
 _GRACE_S: Final = 1.0
@@ -78,7 +83,9 @@ class Sampler:
         proc: Path = Path("/proc"),
     ) -> None:
         names = [target.name for target in targets]
-        if len(set(names)) != len(names) or HOST in names:
+        tools = installed() if host else ()
+        reserved = {HOST, *(tool.name for tool in tools)}
+        if len(set(names)) != len(names) or reserved & set(names):
             raise UsageError(f"targets {names} need unique names other than {HOST!r}")
         if not (period_s > 0 and timeout_s > 0):
             raise UsageError(f"period {period_s} s and time-out {timeout_s} s must be positive")
@@ -95,13 +102,20 @@ class Sampler:
         self._pollers = {
             name: _Poller(name, look, period_s, self._stop) for name, look in looks.items()
         }
+        # What is beside the point of a block delays neither its begin nor its coverage.
+        self._beside = {
+            tool.name: _Poller(
+                tool.name, _tool_look(tool), max(period_s, TOOL_PERIOD_S), self._stop
+            )
+            for tool in tools
+        }
 
     def start(self) -> Self:
         """Begin, and return when every source had its first look or its time is up."""
         if self._started_ns:
             raise UsageError("a sampler starts once")
         self._started_ns = time.monotonic_ns()
-        for poller in self._pollers.values():
+        for poller in (*self._pollers.values(), *self._beside.values()):
             poller.thread.start()
         until_s = time.monotonic() + self._timeout_s + _GRACE_S
         for poller in self._pollers.values():
@@ -120,7 +134,7 @@ class Sampler:
             raise UsageError("the sampler was not started")
         self._stop.set()
         until_s = time.monotonic() + 2 * self._timeout_s + _GRACE_S
-        for poller in self._pollers.values():
+        for poller in (*self._pollers.values(), *self._beside.values()):
             poller.thread.join(max(0.0, until_s - time.monotonic()))
         self._observation = self._collect(time.monotonic_ns())
         return self._observation
@@ -152,6 +166,11 @@ class Sampler:
                 period_s=self._period_s,
             )
             gaps += found
+        for beside in self._beside.values():
+            with beside.lock:
+                beside.ended = True
+            rows[HOST].extend(beside.rows)
+            notes.update(dict.fromkeys([*beside.notes, *(fault for _, fault in beside.faults[:3])]))
         for target in self._targets:
             poller = self._pollers[target.name]
             whole = poller.before is not None and poller.after is not None
@@ -277,6 +296,15 @@ def _spelled(sample: Sample) -> str:
     return f"{sample.name}{{{labels}}}"
 
 
+def _tool_look(tool: Tool) -> Callable[[bool], _Look]:
+    def look(raw: bool) -> _Look:
+        t_ns = time.monotonic_ns()
+        readings, fault = tool.look()
+        return _Look(t_ns, [Row(t_ns, *reading) for reading in readings], error=fault)
+
+    return look
+
+
 def _host_look(pids: tuple[int, ...], proc: Path | None) -> Callable[[bool], _Look]:
     start: list[ClockState] = []
 
@@ -289,6 +317,7 @@ def _host_look(pids: tuple[int, ...], proc: Path | None) -> Callable[[bool], _Lo
         notes: list[str] = []
         if proc is not None:
             readings, notes = read_host(pids, proc=proc)
+            readings += [*read_ports(), *read_cpu_throttling()]
             rows += [Row(clock.monotonic_ns, *reading) for reading in readings]
             if not readings:
                 return _Look(clock.monotonic_ns, rows, "; ".join(notes)[:300], clock=clock)
