@@ -218,7 +218,7 @@ def _gate(source: ReportInput, inputs: Sequence[ReportInput], i: int, t: Texts) 
         soak=soak_chart(analysis, plan, t) if plan is not None else Markup(""),
         soak_events=_events(source, t),
         blocks=block_rows(analysis, t),
-        conditions=condition_rows(analysis, t),
+        conditions=condition_rows(analysis, t, v.exclusions),
         breaches=breach_rows(source, t),
         arms=compare(source.environment, arms, t) if arms else None,
         hosts=tuple(

@@ -17,7 +17,7 @@ from kvgate.report.inputs import ReportInput
 from kvgate.report.said import condition_name, condition_remedy, condition_value
 from kvgate.report.texts import Texts
 from kvgate.report.words import arm_name, cell_name
-from kvgate.verdict import Condition, Verdict
+from kvgate.verdict import Condition, Exclusion, Verdict
 
 Row = TypeVar("Row")
 
@@ -148,6 +148,7 @@ class ConditionRow:
     unknown: int
     worst: str
     limit: str
+    remedy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +163,24 @@ class BreachRow:
     about: str
     value: str
     limit: str
-    remedy: str
 
 
-def condition_rows(analysis: Analysis, t: Texts) -> tuple[ConditionRow, ...]:
-    """Each condition with how often it held; the value shown is of the first block breaking it."""
+def condition_rows(
+    analysis: Analysis, t: Texts, exclusions: Sequence[Exclusion] = ()
+) -> tuple[ConditionRow, ...]:
+    """Each condition with how often it held; the value shown is of the first block breaking it.
+
+    ``exclusions`` of the verdict count where they speak of a block that the analysis does not hold:
+    a long run is no block of a pair. A broken condition says once what to do about it.
+    """
     by_name: dict[str, list[Condition]] = {}
     for block in analysis.blocks:
         for condition in block.conditions:
             by_name.setdefault(condition.name, []).append(condition)
+    known = {block.n for block in analysis.blocks}
+    for exclusion in exclusions:
+        if exclusion.block not in known:
+            by_name.setdefault(exclusion.condition.name, []).append(exclusion.condition)
     rows = []
     for name, conditions in by_name.items():
         states = Counter(c.ok for c in conditions)
@@ -184,6 +194,7 @@ def condition_rows(analysis: Analysis, t: Texts) -> tuple[ConditionRow, ...]:
                 unknown=states[None],
                 worst=condition_value(shown.value, shown, t),
                 limit=_limit(shown, t),
+                remedy="" if shown.ok is True else condition_remedy(shown, t),
             )
         )
     return tuple(rows)
@@ -217,7 +228,6 @@ def breach_rows(source: ReportInput, t: Texts) -> Capped[BreachRow]:
                 about=t(f"about.{condition.about.value}"),
                 value=condition_value(condition.value, condition, t),
                 limit=_limit(condition, t),
-                remedy=condition_remedy(condition, t),
             )
         )
 
