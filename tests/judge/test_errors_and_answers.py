@@ -116,7 +116,7 @@ def test_failures_fail_only_beyond_chance(
     assert errors_judged(failed, share_at_most) is verdict
 
 
-def test_wrong_answers_fail_and_have_no_retest() -> None:
+def test_row_37_wrong_answers_fail_and_have_no_retest() -> None:
     terms = contract()
     granting = terms.model_copy(
         update={"gate3": terms.gate(3).model_copy(update={"retests": 2})}
@@ -188,7 +188,7 @@ def test_an_answer_without_a_reference_forbids_a_pass() -> None:
     assert (found.verdict, found.reason.code) == (Verdict.INVALID, "answers_without_reference")
 
 
-def test_an_engine_that_disagrees_with_itself_is_invalid_before_anything_is_said() -> None:
+def test_row_41_an_engine_that_disagrees_with_itself_is_invalid_before_anything_is_said() -> None:
     analysis = with_wrong_answers(history(), "appliance")
     answers = tuple(
         answer(1, "recompute", int(a.prompt_digest[7:]), word="y") if a.block == 1 else a
@@ -224,7 +224,7 @@ def test_repeated_answers_do_not_make_up_for_missing_ones() -> None:
     ({"logprobs": (-0.1, -0.2, -0.36)}, True),
     ({"logprobs": (None, -0.2, -0.3)}, True),
 ])  # fmt: skip
-def test_what_makes_an_answer_wrong(change: dict[str, object], is_wrong: bool) -> None:
+def test_row_42_what_makes_an_answer_wrong(change: dict[str, object], is_wrong: bool) -> None:
     reference = answer(0, "recompute", 0)
     got = replace(answer(9, "appliance", 0), **change)  # type: ignore[arg-type]
     assert differs(reference, got, 0.05) is is_wrong

@@ -220,7 +220,7 @@ def test_a_run_that_dies_in_the_middle_of_its_last_window_fails() -> None:
     assert silent.verdicts()["soak_error_share"] is FAIL
 
 
-def test_a_stretch_without_a_finished_request_is_a_hang() -> None:
+def test_row_51_a_stretch_without_a_finished_request_is_a_hang() -> None:
     assert Story().without(LATE, LATE + W).verdicts()["soak_error_share"] is FAIL
 
 
