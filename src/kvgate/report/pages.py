@@ -46,10 +46,10 @@ from kvgate.verdict import Verdict
 GLOSSARY: Final = (
     "appliance", "arm", "block", "pair", "level", "session", "ttft", "itl", "throughput",
     "cold_restore", "interval", "threshold", "indifference", "design", "invalid", "inconclusive",
-    "rehearsal", "bundle",
+    "certainty", "characteristic", "condition", "waiver", "rehearsal", "bundle",
 )  # fmt: skip
 METHOD: Final = ("unit", "effect", "looks", "pass", "fail", "worst", "validity", "absence")
-REFERENCES: Final = ("jennison", "hsd", "student", "theil", "open")
+REFERENCES: Final = ("armitage", "jennison", "hsd", "student", "theil", "open")
 
 
 @dataclass(frozen=True, slots=True)
