@@ -38,7 +38,8 @@ LEVELS: Final = ("8", "16", "32")
 MIN_PAIRS: Final = 4
 BEGIN, END = "<!-- bench-decision: begin -->", "<!-- bench-decision: end -->"
 
-# Kinds under which the rule promises its risks, then those under which it cannot.
+# Kinds under which the guarded rule promises its risks; those that only the robust one survives
+# come first beyond them, then what no rule can know.
 PROMISED: Final = (
     Noise("normal"),
     Noise("heavy_tails"),
@@ -50,6 +51,8 @@ PROMISED: Final = (
     Noise("skewed"),
 )
 BEYOND: Final = (Noise("carry_over", 0.5), Noise("effect_drift"), Noise("fixed_order"))
+PROMISES: Final = {"guarded": PROMISED, "robust": (*PROMISED, *BEYOND[:2])}
+"""Which kinds the two recommended rules must hold with 24 pairs; the bench exits 1 otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ PLAIN: Final = Rule("plain", 0.0, 0.0)
 FLOORED: Final = Rule("floored", 0.0, 0.75)
 CARRYING: Final = Rule("carrying", 0.3, 0.0)
 GUARDED: Final = Rule("guarded", 0.3, 0.75)
+ROBUST: Final = Rule("robust", 0.5, 0.75)
 
 
 def drop_clause(drop: float, levels: tuple[str, ...], plan: LookPlan, waived: bool) -> ClauseModel:
@@ -164,7 +168,7 @@ def tables(campaigns: int, failures: list[str]) -> Iterator[str]:
         f"{error:.1f}. **Bold**: beyond its bound by three of them."
     )
     for max_pairs in (12, 24):
-        for rule in (PLAIN, FLOORED, CARRYING, GUARDED):
+        for rule in (PLAIN, FLOORED, CARRYING, GUARDED, ROBUST):
             yield ""
             yield (
                 f"#### Rule {rule.name}, at most {max_pairs} pairs "
@@ -180,9 +184,8 @@ def tables(campaigns: int, failures: list[str]) -> Iterator[str]:
             for noise in (*PROMISED, *BEYOND):
                 figures = row(noise, rule, max_pairs, campaigns)
                 hurt = broken(figures, campaigns)
-                promised = noise in PROMISED and rule is GUARDED and max_pairs == 24
-                if promised and hurt:
-                    failures.append(f"{noise.kind}: {', '.join(hurt)}")
+                if max_pairs == 24 and hurt and noise in PROMISES.get(rule.name, ()):
+                    failures.append(f"{rule.name}, {noise.kind}: {', '.join(hurt)}")
                 yield _line(figures, campaigns)
 
 
@@ -208,7 +211,7 @@ def curve_table(campaigns: int) -> Iterator[str]:
     yield "| rule | " + " | ".join(f"{100 * d:.0f} %" for d in drops) + " |"
     yield "|---" * (len(drops) + 1) + "|"
     for max_pairs in (12, 24):
-        for rule in (PLAIN, GUARDED):
+        for rule in (PLAIN, GUARDED, ROBUST):
             clause = drop_clause(0.25, ("16",), rule.plan(max_pairs, RISK, RISK), waived=False)
             curve = clause_curve(
                 clause, [-math.log1p(-d) for d in drops], campaigns=campaigns, seed=SEED
@@ -254,7 +257,7 @@ def patience_table(campaigns: int) -> Iterator[str]:
     yield ""
     yield "| first look at pair | 4 | 6 | 8 | 10 | 12 |"
     yield "|---|---|---|---|---|---|"
-    for rule in (PLAIN, GUARDED):
+    for rule in (PLAIN, GUARDED, ROBUST):
         cells = []
         for first in (4, 6, 8, 10, 12):
             plan = rule.plan(12, RISK, RISK, first)
@@ -289,7 +292,7 @@ def main() -> int:
         arguments.write.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", encoding="utf-8")
     sys.stderr.write(f"{time.monotonic() - started:.0f} s\n")
     for failure in failures:
-        sys.stderr.write(f"broken under the guarded rule with 24 pairs: {failure}\n")
+        sys.stderr.write(f"broken with 24 pairs: {failure}\n")
     return 1 if failures else 0
 
 
