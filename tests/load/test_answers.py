@@ -221,3 +221,16 @@ def test_a_stream_that_never_ends_does_not_fill_the_memory(monkeypatch: Any) -> 
     answer = play(*[completion("a")] * 50)
     assert len(answer.token_ns) == 10
     assert answer.judge(10, exact=True)[0] is Outcome.BAD_STREAM
+
+
+def test_a_usage_that_its_own_token_ids_belie_is_a_bad_stream() -> None:
+    """Few tokens sent and many claimed would be a throughput that nobody saw."""
+    for ids in ([7], list(range(9))):
+        answer = play(completion("a", token_ids=ids, finish_reason="length"), usage(8, 4), "[DONE]")
+        assert answer.judge(4, exact=True) == (
+            Outcome.BAD_STREAM,
+            f"{len(ids)} token ids, but a usage of 4",
+        )
+    honest = play(completion("a", token_ids=[7, 8, 9]), completion("", token_ids=[5]),
+                  completion("", finish_reason="length"), usage(8, 4), "[DONE]")  # fmt: skip
+    assert honest.judge(4, exact=True) == (Outcome.OK, None)

@@ -325,6 +325,9 @@ class Answer:
             return Outcome.TRUNCATED, "no finish reason"
         if made is None:
             return Outcome.NO_USAGE, "no usage: the number of tokens is unknown"
+        if self._by_ids and made != len(self.token_ns):
+            # Whoever names its tokens is held to them: a usage alone could claim any throughput.
+            return Outcome.BAD_STREAM, f"{len(self.token_ns)} token ids, but a usage of {made}"
         if made > wanted:
             return Outcome.LONG, f"{made} tokens instead of {wanted}"
         if made < wanted and (exact or finish == "length"):
