@@ -196,6 +196,9 @@ HARM: dict[str, Callable[[Path], None]] = {
     "block.json no JSON": text("block.json", "{"),
     "cell of another kind": lambda b: edit(b / "block.json", cell=3),
     "arm unknown": lambda b: edit(b / "block.json", arm="other"),
+    "pair before the first": lambda b: edit(b / "block.json", pair=-1),
+    "pair that would be counted to for ever": lambda b: edit(b / "block.json", pair=10**15),
+    "pair that is no number": lambda b: edit(b / "block.json", pair=True),
     "block twice": again,
     "requests of another block": copied,
 }

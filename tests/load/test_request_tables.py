@@ -75,3 +75,13 @@ def test_a_missing_file_or_column_is_one_sentence(tmp_path: Path) -> None:
     pd.DataFrame({"request_id": ["a"]}).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(CannotMeasure, match="columns are missing"):
         read_requests(tmp_path / "t.parquet")
+
+
+def test_a_table_that_claims_more_rows_than_a_block_has_is_not_unfolded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = _write(tmp_path / "a.jsonl", [_record(n) for n in range(4)])
+    write_requests(records, tmp_path / "t.parquet")
+    monkeypatch.setattr("kvgate.evidence.layout.MAX_REQUESTS", 3)
+    with pytest.raises(CannotMeasure, match="claims 4 requests, more than 3 -- "):
+        read_requests(tmp_path / "t.parquet")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -130,6 +130,17 @@ def _unusable(n: int, error: Exception) -> CannotMeasure:
     )
 
 
+MAX_PAIR: Final = 10_000
+"""Contracts allow far fewer pairs: a number beyond it is no pair's."""
+
+
+def _counted(found: Any, most: int) -> int:
+    """A number that counts from 0; raises ValueError for what no run of ours writes."""
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= most:
+        raise ValueError(f"{found!r} is no number of a pair")
+    return found
+
+
 def _check_whole(raw: RawBlock) -> None:
     """Raises CannotMeasure unless the table has the rows that the block counted when it ended."""
     counted = raw.block["requests_recorded"]
@@ -158,7 +169,7 @@ def _block(
     return BlockResult(
         n=raw.n,
         session=int(block["session"]),
-        pair=None if block["pair"] is None else int(block["pair"]),
+        pair=None if block["pair"] is None else _counted(block["pair"], MAX_PAIR),
         role=str(block["role"]),
         position=int(block["position"]),
         arm=str(block["arm"]),

@@ -50,6 +50,8 @@ MAX_SIGNATURES: Final = 64
 MAX_PATH_BYTES: Final = 1024
 MAX_PARQUET_VALUES: Final = 400_000_000
 """Values in one column of one Parquet file: run lengths let a small file claim billions."""
+MAX_REQUESTS: Final = 5_000_000
+"""Rows of one ``requests.parquet``: 72 hours at ten requests a second are half of it."""
 
 BLOCK_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,6}")
 PARTY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")

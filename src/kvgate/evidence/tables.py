@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kvgate.errors import CannotMeasure
+from kvgate.evidence import layout
 from kvgate.record import RequestRecord
 
 _BATCH_ROWS: Final = 512
@@ -111,14 +112,23 @@ def _pandas_type(arrow: pa.DataType) -> Any:
 def read_requests(parquet: Path) -> pd.DataFrame:
     """``requests.parquet`` as a frame: integers stay integers, a missing value is ``<NA>``.
 
-    Raises :class:`CannotMeasure` when the file or one of its columns is missing.
+    Raises :class:`CannotMeasure` when the file or one of its columns is missing, or when it claims
+    more rows than a block can have. What else stands in the file is not looked at.
     """
     try:
-        table = pq.read_table(parquet)
-    except (OSError, pa.ArrowInvalid) as fault:
+        footer = pq.read_metadata(parquet)
+        if footer.num_rows > layout.MAX_REQUESTS:
+            raise CannotMeasure(
+                f"claims {footer.num_rows:,} requests, more than {layout.MAX_REQUESTS:,}",
+                where=str(parquet),
+                remedy="this is no block of ours; get a clean copy of the bundle",
+            )
+        there = set(footer.schema.to_arrow_schema().names)
+        missing = [name for name in REQUESTS_SCHEMA.names if name not in there]
+        if missing:
+            raise CannotMeasure(f"columns are missing: {', '.join(missing)}", where=str(parquet))
+        table = pq.read_table(parquet, columns=REQUESTS_SCHEMA.names)
+    except (OSError, pa.ArrowException) as fault:
         raise CannotMeasure(f"cannot read the requests: {fault}", where=str(parquet)) from None
-    missing = [name for name in REQUESTS_SCHEMA.names if name not in table.column_names]
-    if missing:
-        raise CannotMeasure(f"columns are missing: {', '.join(missing)}", where=str(parquet))
-    frame: pd.DataFrame = table.to_pandas(types_mapper=_pandas_type)
+    frame: pd.DataFrame = table.to_pandas(types_mapper=_pandas_type, ignore_metadata=True)
     return frame
