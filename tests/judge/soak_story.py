@@ -160,6 +160,10 @@ class Story:
                 "state": "done", "loop_stall_p99_ns": 1_000_000, "cpu_s": 0.2, "wall_s": 1.0,
                 "mean_in_flight": 7.9, "clock_offset_start_ns": 5, "clock_offset_end_ns": 9,
             },
+            "calibration": {"attempts": [{
+                "level": soak.level, "requests": 16, "failed": 0, "ttft_error_p99_ms": 1.0,
+                "first_token_lag_p99_ms": 0.1, "held": soak.level, "cpu_share": 0.1,
+            }]},
             "observation": {
                 "started_ns": 0, "ended_ns": round(soak.duration_s * S), "gaps": [],
                 "coverage": {"engine": 1.0, "host": 1.0}, "coverage_share": 1.0,

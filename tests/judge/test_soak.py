@@ -118,6 +118,14 @@ def test_more_bytes_than_the_link_carries_are_impossible() -> None:
     assert "store_rate_possible" in story.broken()
 
 
+def test_a_load_host_that_was_not_tried_or_cannot_hold_the_level_spoils_the_run() -> None:
+    story = Story()
+    story.block["calibration"]["attempts"][0]["held"] = 1.0
+    assert story.broken() == {"client_holds_level"}
+    del story.block["calibration"]
+    assert story.broken() == {"client_holds_level"}
+
+
 @pytest.mark.parametrize(
     ("key", "to", "name"),
     [

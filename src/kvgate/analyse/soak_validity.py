@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from kvgate.analyse.acknowledged import had_acknowledged
+from kvgate.analyse.calibration import client_holds_level
 from kvgate.analyse.checks import NS, at_least, at_most
 from kvgate.analyse.counters import ENGINE, STORE_PREFIX, grown, value
 from kvgate.analyse.results import SoakWindow
@@ -83,6 +84,7 @@ def _client(
         found = value(client, name)
         return None if found is None or not over else found * factor / over
 
+    yield client_holds_level(limits, block.get("calibration"), plan.level)
     yield at_most("client_stall", About.INSTRUMENT, told("loop_stall_p99_ns", NS),
                   limits.client_stall_s_at_most, "s",
                   "the load host is too busy: use a faster one or fewer streams")  # fmt: skip

@@ -131,7 +131,17 @@ def _bytes_needed(plan: SoakPlan) -> int:
 def _run(
     bench: Bench, arms: Arms, plan: SoakPlan, arm: RunningArm, pool: PromptRange, primed: Primed
 ) -> None:
-    """Load, canaries and faults for the planned time; writes both blocks."""
+    """Load, canaries and faults for the planned time; writes both blocks.
+
+    Raises CannotMeasure before anything is measured where the load host cannot hold the level.
+    """
+    calibration = bench.calibrations.at(plan.level)
+    if not bench.calibrations.known(plan.level):
+        raise CannotMeasure(
+            f"the load client cannot hold {plan.level} streams: {calibration['attempts'][-1]}",
+            where=bench.inventory.group("load_clients")[0],
+            remedy="free the load host or use a faster one, then run the gate again",
+        )
     scale = bench.inventory.time_scale
     duration_s = plan.duration_s / scale
     job = _endless(bench, plan.workload, pool, plan.level, "soak", duration_s)
@@ -174,6 +184,7 @@ def _run(
         "primed_tokens": primed.tokens,
         "primed_by": primed.by,
         "client": load.report,
+        "calibration": calibration,
         "load_state": load.state,
         "fault": load.fault,
         "events": events,
