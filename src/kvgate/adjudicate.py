@@ -33,7 +33,7 @@ from kvgate.errors import CannotMeasure, UsageError
 from kvgate.evidence.bundle import BlockEvidence, Bundle, load_bundle
 from kvgate.evidence.strict_json import read_object
 from kvgate.evidence.tables import read_requests
-from kvgate.evidence.waivers import checked
+from kvgate.evidence.waivers import MOST, checked
 from kvgate.verdict import GateVerdict, Interruption, RunSpent
 from kvgate.waiver import waiver_from
 
@@ -182,6 +182,13 @@ def _engine(evidence: BlockEvidence) -> pd.DataFrame:
     return pd.read_parquet(evidence.engine_path)
 
 
+def _few(waivers: Sequence[Any]) -> Sequence[Any]:
+    """Each costs two runs of ssh-keygen; raises ValueError for more than a campaign has."""
+    if len(waivers) > MOST:
+        raise ValueError(f"{len(waivers)} waivers, at most {MOST} are looked at")
+    return waivers
+
+
 def _interruption(plain: Mapping[str, Any]) -> Interruption:
     return Interruption(
         reason=str(plain["reason"]),
@@ -242,7 +249,7 @@ def campaign_facts(
             earlier=tuple(RunSpent(**run) for run in plain.get("earlier") or ()),
             waivers=tuple(
                 checked(waiver_from(w["waiver"]), str(w["signature"]), signers)
-                for w in plain.get("waivers") or ()
+                for w in _few(plain.get("waivers") or ())
             ),
             relied_on=tuple(ReliedOn(**run) for run in plain.get("relied_on") or ()),
             interruptions=tuple(_interruption(i) for i in plain.get("interruptions") or ()),
