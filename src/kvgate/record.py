@@ -48,8 +48,8 @@ class Lack(StrEnum):
 
     REQUESTS = "requests"  # totals only: no single request
     ISSUE_TIMES = "issue_times"  # when each request was sent
-    TOKEN_TIMES = "token_times"  # when each token or chunk came
-    TOKEN_COUNTS = "token_counts"  # the server's own counts, not a retokenised text
+    TOKEN_TIMES = "token_times"  # noqa: S105 - when each token or chunk came
+    TOKEN_COUNTS = "token_counts"  # noqa: S105 - the server's own counts, not a retokenised text
     PROMPT_IDENTITY = "prompt_identity"  # that prompts differ, and are the same over arms
     WHOLE_ANSWERS = "whole_answers"  # finish reason, full length and [DONE] of each answer
     CLIENT_HEALTH = "client_health"  # that the load host was not the bottleneck

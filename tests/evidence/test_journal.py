@@ -258,3 +258,13 @@ def test_no_seal_over_a_link_or_without_a_contract(tmp_path: Path) -> None:
         (journal.root / "facts").symlink_to("/etc")
         with pytest.raises(CannotMeasure, match="link"):
             journal.seal(previous_manifest_sha256=None, kvgate_version="1")
+
+
+def test_a_disk_that_refused_another_tool_is_named_in_the_bundle(tmp_path: Path) -> None:
+    root = tmp_path / "b"
+    with pytest.raises(OSError), Journal(root):
+        raise OSError(errno.ENOSPC, "Error writing bytes to file")
+    state = read_state(root)
+    assert state is not None
+    assert state.state == "partial"
+    assert "the disk is full" in str(state.reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,10 @@ def test_the_reason_of_a_gate_without_verdict_is_said_once(run: Run, gates: Gate
     said = [line for line in result.outlines if "the disk is full" in line]
     assert len(said) == 2  # at the first clause, and in the summary of the gates
     assert said[-1].startswith("G1  NO VERDICT  /evidence: ")
+
+
+def test_a_full_disk_is_no_fault_of_ours(run: Run, gates: Gates) -> None:
+    gates.error = OSError(errno.ENOSPC, "Error writing bytes to file")
+    result = run("-m", "gate1")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["G1  NO VERDICT  *: the disk is full; * -- free space*"])

@@ -15,6 +15,8 @@ from kvgate.conduct.workspace import Workspace, workspace
 from kvgate.contract import Contract, parse_contract, read_contract
 from kvgate.drive.playbooks import list_inventory
 from kvgate.errors import CannotMeasure, Interrupted, KvgateError, UsageError
+from kvgate.evidence.files import DISK_REFUSES
+from kvgate.evidence.seal import cannot_write
 from kvgate.inventory import inventory_from
 from kvgate.progress import shown
 from kvgate.rehearsal.faults import parse_faults
@@ -140,6 +142,8 @@ class Console:
         except KvgateError as error:
             return error
         except Exception as error:  # noqa: BLE001 - our own fault is no verdict, and is kept
+            if isinstance(error, OSError) and error.errno in DISK_REFUSES:
+                return cannot_write(order.workspace.root, error)
             return self._own_fault(error)
 
     def _own_fault(self, error: Exception) -> KvgateError:

@@ -22,6 +22,8 @@ from kvgate.errors import CannotMeasure, UsageError
 from kvgate.evidence import layout
 
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+DISK_REFUSES: Final = DISK_FULL | {errno.EROFS, errno.EFBIG, errno.EIO}
+"""What only a disk says, whoever was writing: a tool that knows no journal too."""
 _READ_BYTES: Final = 1 << 20
 
 

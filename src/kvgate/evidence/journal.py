@@ -191,6 +191,8 @@ class Journal:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
+            if isinstance(error, OSError) and error.errno in files.DISK_REFUSES:
+                error = cannot_write(self.root, error)
             told = str(error) if isinstance(error, KvgateError) else type(error).__name__
             cause = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "ended"
             self.mark_partial(f"{cause}: {told}")
