@@ -1,0 +1,63 @@
+"""The load host: tried against the truth, and looked at where the contract has a limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvgate.analyse.block import block_statistics
+from kvgate.analyse.validity import conditions
+from kvgate.verdict import About, Condition
+
+from .builders import contract
+from .test_validity import LEVEL, Block, broken, checked, good, requests
+
+
+@pytest.mark.parametrize("figure, value", [
+    ("ttft_error_p99_ms", 5000.0), ("first_token_lag_p99_ms", 5000.0), ("held", 1.0),
+    ("cpu_share", 1.0), ("failed", 1),
+])  # fmt: skip
+def test_a_level_that_the_client_cannot_hold_breaks_its_condition_alone(
+    figure: str, value: float
+) -> None:
+    block = good()
+    block["calibration"]["attempts"][0][figure] = value
+    found = broken(block)
+    assert list(found) == ["client_holds_level"]
+    assert found["client_holds_level"].ok is False
+    assert found["client_holds_level"].about is About.INSTRUMENT
+    block["calibration"]["attempts"][0][figure] = None
+    assert broken(block)["client_holds_level"].ok is None
+
+
+def test_the_last_attempt_counts_and_another_level_says_nothing() -> None:
+    block = good()
+    kept = block["calibration"]["attempts"][0]
+    block["calibration"]["attempts"].insert(0, kept | {"cpu_share": 1.0})
+    assert broken(block) == {}
+    block["calibration"]["attempts"][-1] = kept | {"level": LEVEL + 1}
+    assert broken(block)["client_holds_level"].ok is None
+
+
+@pytest.mark.parametrize("key, name, part, figure, beyond", [
+    ("throttled_share_at_most", "no_throttling", "throttling", "share", 0.2),
+    ("fabric_errors_at_most", "fabric_clean", "fabric", "errors", 1),
+    ("fabric_pauses_at_most", "fabric_unpaused", "fabric", "pauses", 1),
+])  # fmt: skip
+def test_the_load_host_is_looked_at_only_where_the_contract_has_a_limit(
+    key: str, name: str, part: str, figure: str, beyond: float
+) -> None:
+    validity = contract().validity.model_copy(update={key: 0})
+    terms = contract().model_copy(update={"validity": validity})
+    frame = requests()
+    statistics = block_statistics(frame, LEVEL)
+
+    def found(block: Block) -> dict[str, Condition]:
+        said = conditions(terms, block, frame, statistics)
+        return {c.name: c for c in said if c.ok is not True}
+
+    assert name not in {c.name for c in checked(good())}
+    assert found(good() | {"host": {part: {figure: 0}}}) == {}
+    broke = found(good() | {"host": {part: {figure: beyond}}})
+    assert list(broke) == [name] and broke[name].ok is False
+    for absent in ({}, {"host": {part: {figure: None}}}):
+        assert found(good() | absent)[name].ok is None
