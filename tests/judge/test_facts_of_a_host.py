@@ -61,3 +61,15 @@ def test_a_host_that_has_no_tool_is_not_measured() -> None:
     found, detail = value("gpu_count")
     assert found is None
     assert "answered" in detail
+
+
+@pytest.mark.parametrize("named, expected", [(True, "3"), (False, None)])
+def test_a_gid_speaks_only_for_the_interface_that_was_named(
+    named: bool, expected: str | None
+) -> None:
+    gid = {"device": "mlx5_7", "port": "1", "index": 3, "type": "RoCE v2",
+           "gid": "0000:0000:0000:0000:0000:ffff:0a00:0001"}  # fmt: skip
+    facts = {"commands": {}, "files": {}, "gids": [gid], "link": {} if named else None}
+    found = {o.metric: o for o in observe_host("h", facts, None)}["rocev2_gid"]
+    assert found.value == expected
+    assert found.detail
