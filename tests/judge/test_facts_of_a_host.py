@@ -69,7 +69,8 @@ def test_a_gid_speaks_only_for_the_interface_that_was_named(
 ) -> None:
     gid = {"device": "mlx5_7", "port": "1", "index": 3, "type": "RoCE v2",
            "gid": "0000:0000:0000:0000:0000:ffff:0a00:0001"}  # fmt: skip
-    facts = {"commands": {}, "files": {}, "gids": [gid], "link": {} if named else None}
+    link: dict[str, Any] | None = {} if named else None
+    facts = {"commands": {}, "files": {}, "gids": [gid], "link": link}
     found = {o.metric: o for o in observe_host("h", facts, None)}["rocev2_gid"]
     assert found.value == expected
     assert found.detail
