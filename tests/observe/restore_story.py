@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pandas as pd
 
+from kvgate.analyse.acknowledged import TAKES
 from kvgate.analyse.block import block_statistics
 from kvgate.analyse.validity import conditions
 from kvgate.conduct.block import Bench, moved_bytes
@@ -34,7 +35,7 @@ STORES = sorted(
 ENGINES = sorted({p.stem for p in GOLDEN.glob("*.prom")} - set(STORES))
 TOO_OLD = {"vllm-gpu-names", "vllm-both-names"}
 """Engines of before connectors: nothing on their pages tells where tokens came from."""
-WITNESS = {"mooncake-master": "rdma"}
+WITNESS = {"mooncake-master": "rdma", "lmcache-disk": "rdma"}
 """Who counts the bytes where the page itself counts none; ``store`` for the others."""
 
 
@@ -60,11 +61,13 @@ def only(page: str, values: Mapping[str, float]) -> dict[str, float | None]:
 
 
 EMPTY = dict.fromkeys(
-    ("stored_tokens", "used_bytes", "bytes_written", "pending_bytes", "pending_chunks", "errors",
+    ("stored_tokens", "used_bytes", "bytes_written", "accepted_tokens", "pending_bytes",
+     "pending_chunks", "errors",
      "lookup_tokens", "lookups", "hit_tokens", "hit_tokens_dram", "hit_tokens_backend", "loads",
      "bytes_read"), 0.0,
 )  # fmt: skip
-PRIMED = EMPTY | {"stored_tokens": TOKENS, "used_bytes": TOKENS * KV, "bytes_written": TOKENS * KV}
+PRIMED = EMPTY | {"stored_tokens": TOKENS, "used_bytes": TOKENS * KV, "bytes_written": TOKENS * KV,
+                  "accepted_tokens": TOKENS}  # fmt: skip
 ASKED = PRIMED | {"lookup_tokens": TOKENS, "lookups": COUNT}
 RESTORED = ASKED | {
     "hit_tokens": TOKENS, "hit_tokens_backend": TOKENS, "loads": COUNT, "bytes_read": TOKENS * KV,
@@ -137,8 +140,7 @@ def broken(
     inventory = SimpleNamespace(store_bytes=WITNESS.get(page, "store"))
     bench = cast(Bench, SimpleNamespace(inventory=inventory, contract=CONTRACT))
     arm = RunningArm("appliance", "appliance", {}, {}, ())
-    by = next((n for n in ("stored_tokens", "used_bytes", "bytes_written")
-               if n in names_on(page)), None)  # fmt: skip
+    by = next((name for name in TAKES if name in names_on(page)), None)
     block: dict[str, Any] = {
         "n": 3, "arm": "appliance", "role": role, "kind": "cold_restore",
         "cell": {"workload": "cold_restore", "level": LEVEL},

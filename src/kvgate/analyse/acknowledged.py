@@ -13,8 +13,10 @@ from kvgate.analyse.counters import ENGINE, before, grown, seen, value
 
 HOLDS: Final = ("stored_tokens", "used_bytes")
 """What a store says that it holds now, best witness first."""
-TAKES: Final = (*HOLDS, "bytes_written")
-"""What tells that it took something: also the bytes written to it since its process began."""
+COUNTS: Final = ("bytes_written", "accepted_tokens")
+"""What was written to it since its process began, whatever became of it."""
+TAKES: Final = (*HOLDS, *COUNTS)
+"""What tells that it took something."""
 
 Said = Mapping[str, float | None]
 
@@ -74,7 +76,7 @@ def had_acknowledged(
     held = held_tokens(counters, kv_bytes_per_token)
     if held is not None:
         return held >= share * tokens
-    return block.get("primed_by") == "bytes_written"
+    return block.get("primed_by") in COUNTS
 
 
 def asked_tokens(block: Mapping[str, Any], store: str) -> float | None:

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from kvgate.errors import UsageError
 from kvgate.observe.counters import Counters, EngineCounters, MeterCounters, StoreCounters
-from kvgate.observe.exposition import Sample, latest, series, total
+from kvgate.observe.exposition import Sample, exact, latest, series, total
 
 Role = Literal["engine", "store", "meter"]
 
@@ -205,6 +205,11 @@ def _derive_lmcache(values: dict[str, float | None], samples: Sequence[Sample]) 
     )
     if submitted is not None:
         values["pending_chunks"] = max(0.0, submitted - (stored or 0.0))
+    # Every worker of a tensor-parallel engine counts the same tokens: the slowest one counts, and a
+    # process that never stores has no say.
+    workers = series(samples, "lmcache:num_stored_tokens")
+    if total(workers) is not None:
+        values["accepted_tokens"] = exact(min((s.value for s in workers if s.value), default=0.0))
 
 
 def _derive_mooncake(values: dict[str, float | None], samples: Sequence[Sample]) -> None:

@@ -91,7 +91,8 @@ class StoreCounters(_Counters):
     ``hit_tokens`` counts every tier of the store; ``hit_tokens_dram`` those found in its host
     memory, ``hit_tokens_backend`` those found on the device or appliance behind it. ``lookups`` are
     calls that ask for keys, where tokens are not counted. ``loads`` are completed reads from
-    behind. ``pending_bytes`` and ``pending_chunks`` are accepted and not yet stored.
+    behind. ``stored_tokens`` are held now, ``accepted_tokens`` were taken since the process began,
+    evicted ones included. ``pending_bytes`` and ``pending_chunks`` are accepted and not yet stored.
     """
 
     GAUGES: ClassVar[frozenset[str]] = frozenset(
@@ -107,6 +108,7 @@ class StoreCounters(_Counters):
     bytes_read: float | None = None
     bytes_written: float | None = None
     stored_tokens: float | None = None
+    accepted_tokens: float | None = None
     pending_bytes: float | None = None
     pending_chunks: float | None = None
     used_bytes: float | None = None
