@@ -33,7 +33,7 @@ def press(number: int = signal.SIGINT) -> None:
     os.kill(os.getpid(), number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_stops_where_the_run_stands(told: Told, number: int) -> None:
     with pytest.raises(Interrupted, match="stopped by SIG") as caught, signals(told):
         press(number)
@@ -78,3 +78,23 @@ def test_afterwards_the_handlers_are_those_of_before(told: Told) -> None:
     with signals(told):
         assert signal.getsignal(signal.SIGINT) not in before
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_what_nohup_ignores_stays_ignored(told: Told) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals(told):
+            press(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGTERM) is not before
+        assert told.cancelled == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_terminal_that_is_gone_does_not_cost_the_stopping() -> None:
+    def gone(_line: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    with Signals(lambda: None, gone, remedy="") as handler:
+        handler.stopping()
+        press(signal.SIGHUP)
