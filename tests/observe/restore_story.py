@@ -127,13 +127,14 @@ def broken(
     external: float,
     *,
     other_after: Mapping[str, float] = PRIMED,
+    before: Mapping[str, float] = PRIMED,
     role: str = "test",
     moved: float | None = None,
 ) -> dict[str, Condition]:
     """The conditions that a block of the appliance arm breaks when the store moved so."""
     told = observed(
         engine_view(engine_page, external),
-        store_view(page, PRIMED, after),
+        store_view(page, before, after),
         store_view(page, PRIMED, other_after),
         external * KV,
     )

@@ -85,3 +85,11 @@ def test_an_engine_that_does_not_say_where_tokens_came_from_proves_nothing(page:
 def test_a_store_that_counts_no_bytes_and_loads_nothing_moved_none() -> None:
     dram = RESTORED | {"loads": 0.0, "hit_tokens_backend": 0.0, "hit_tokens_dram": TOKENS}
     assert broken("vllm-by-source", "lmcache-mp", dram, TOKENS)["bytes_read"].value == 0
+
+
+def test_the_first_load_of_a_store_counts_although_its_counter_was_not_there_before() -> None:
+    fresh = {k: v for k, v in PRIMED.items() if k not in {"loads", "hit_tokens_backend"}}
+    assert broken("vllm-by-source", "lmcache-mp", RESTORED, TOKENS, before=fresh) == {}
+    silent = {k: v for k, v in fresh.items() if k != "lookup_tokens"}
+    found = broken("vllm-by-source", "lmcache-mp", RESTORED, TOKENS, before=silent)
+    assert found["bytes_read"].ok is None

@@ -26,7 +26,7 @@ from kvgate.load.job import Progress as Counts
 from kvgate.load.run import LoadResult, run_load
 from kvgate.observe.adapters import adapter_for
 from kvgate.observe.fabric import fabric_of
-from kvgate.observe.observation import Observation
+from kvgate.observe.observation import Observation, TargetView
 from kvgate.observe.sampler import Sampler, Target
 from kvgate.observe.scrape import scrape
 from kvgate.observe.throttling import throttling_of
@@ -215,8 +215,7 @@ def moved_bytes(bench: Bench, arm: RunningArm, observation: Observation) -> Mapp
         return {"bytes": 0, "how": "no store in this arm"}
     if bench.inventory.store_bytes == "store":
         view = observation.targets.get(f"store-{arm.store}")
-        grown = {} if view is None or view.increase is None else view.increase.delta
-        return _counted_by_store(grown, bench.contract.model.kv_bytes_per_token)
+        return _counted_by_store(view, bench.contract.model.kv_bytes_per_token)
     if bench.inventory.store_bytes == "rdma":
         ports = [name for name in observation.host.sources() if name.startswith("rdma:")]
         total = _grown_together(observation, ports, "rx_bytes")
@@ -226,15 +225,13 @@ def moved_bytes(bench: Bench, arm: RunningArm, observation: Observation) -> Mapp
     return {"bytes": total, "how": "read_bytes of the store's processes in /proc"}
 
 
-def _counted_by_store(
-    grown: Mapping[str, float | None], kv_bytes_per_token: int
-) -> Mapping[str, Any]:
-    read = grown.get("bytes_read")
-    if read is not None:
+def _counted_by_store(view: TargetView | None, kv_bytes_per_token: int) -> Mapping[str, Any]:
+    read = None if view is None else _grown(view, "bytes_read")
+    if view is None or read is not None:
         return {"bytes": read, "how": "the store's own counter of bytes read"}
     # A store that counts no bytes still says which tokens it found behind its memory, and whether
     # it loaded anything from there.
-    loads, tokens = grown.get("loads"), grown.get("hit_tokens_backend")
+    loads, tokens = _grown(view, "loads"), _grown(view, "hit_tokens_backend")
     found = None
     if loads == 0:
         found = 0.0
@@ -242,6 +239,19 @@ def _counted_by_store(
         found = tokens * kv_bytes_per_token
     return {"bytes": found, "how": "tokens that the store found behind its memory, as bytes of the "
             "contract's model: it counts no bytes"}  # fmt: skip
+
+
+def _grown(view: TargetView, name: str) -> float | None:
+    """The growth of a store's counter. Pages that count lookups already and name this counter only
+    when it first moves had it at 0."""
+    if view.increase is None:
+        return None
+    delta = view.increase.delta.get(name)
+    first, last = getattr(view.before, name), getattr(view.after, name)
+    if delta is None and first is None and getattr(view.before, "lookup_tokens", None) is not None:
+        moved: float | None = last
+        return moved
+    return delta
 
 
 def _grown_together(observation: Observation, sources: Sequence[str], name: str) -> float | None:
