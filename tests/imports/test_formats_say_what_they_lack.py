@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvgate.errors import UsageError
-from kvgate.imports.imported import Imported, Source, read_source
+from kvgate.imports.imported import Imported, Source, number, read_source
 from kvgate.imports.manifest import FORMATS
 from kvgate.record import Lack, Outcome, ttft_s
 
@@ -216,3 +216,8 @@ def test_nanoseconds_of_a_date_are_exact(tmp_path: Path) -> None:
     starts = [line["metadata"]["request_start_ns"] for line in lines]
     assert [r.sent_ns for r in records] == starts
     assert [r.end_ns - (r.last_token_ns or 0) for r in records] == [0] * made.N
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), True, None, "7", float("nan"), [1]])
+def test_what_is_no_number_is_no_measurement(value: object) -> None:
+    assert number(value) is None

@@ -21,7 +21,11 @@ def parse_strict(data: bytes, where: str) -> Any:
     try:
         text = data.decode("utf-8")
         return json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float
+            text,
+            object_pairs_hook=_object,
+            parse_constant=_constant,
+            parse_float=_float,
+            parse_int=_int,
         )
     except RecursionError as error:
         raise _bad("nested too deeply", where) from error
@@ -59,6 +63,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(name: str) -> NoReturn:
     raise ValueError(f"the constant {name} is no number")
+
+
+def _int(text: str) -> int:
+    # Beyond 64 bits no counter of ours goes, and arithmetic with floats would break.
+    if len(text) > 20 or not -(2**63) <= (value := int(text)) < 2**63:
+        raise ValueError(f"the number {text[:40]} is out of range")
+    return value
 
 
 def _float(text: str) -> float:

@@ -122,7 +122,10 @@ def number(value: object) -> float | None:
     """A finite number, else None: text, true, null and NaN are no measurement."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # an integer of hundreds of digits
+        return None
 
 
 def count(value: object) -> int | None:
