@@ -27,7 +27,7 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "{value} 超出限值 {threshold}，但没有证据表明责任在设备（{because}）",
     ),
     "run_spoiled": (
-        "the long run broke {conditions}: it measured something else",
+        "the long run broke the conditions {conditions}: it measured something else",
         "长时运行不满足有效性条件 {conditions}：所测并非所求",
     ),
     "not_equal": ("found {value}, required {threshold}", "实测 {value}，要求 {threshold}"),
@@ -102,13 +102,12 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "缺少测量块 {block}（共缺 {n} 个）：证据被移除",
     ),
     "too_few_pairs": (
-        "only {n} valid pairs of at least {needed}; excluded because of {conditions}",
-        "有效测量对仅 {n} 对，至少需要 {needed} 对；剔除原因：{conditions}",
+        "only {n} valid pairs of at least {needed}; broken: {conditions}",
+        "有效测量对仅 {n} 对，至少需要 {needed} 对；未成立的条件：{conditions}",
     ),
     "too_many_exclusions": (
-        "{share} of the {arm} blocks were excluded, at most {limit} allowed; because of "
-        "{conditions}",
-        "{arm}有 {share} 的测量块被剔除，上限为 {limit}；原因：{conditions}",
+        "{share} of the {arm} blocks were excluded, at most {limit} allowed; broken: {conditions}",
+        "{arm}有 {share} 的测量块被剔除，上限为 {limit}；未成立的条件：{conditions}",
     ),
     "not_a_number": (
         "{metric} at {where} is not a finite number",
@@ -145,9 +144,9 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "{count} 个回答没有可对照的重算基准",
     ),
     "probe_block_at_fault": (
-        "the appliance spoiled probe blocks ({conditions}); right answers of the others are not "
-        "enough",
-        "设备自身使部分探测块无效（{conditions}），其余回答正确仍不足以判定",
+        "the appliance spoiled probe blocks (broken: {conditions}); right answers of the others "
+        "are not enough",
+        "设备自身使部分探测块无效（未成立：{conditions}），其余回答正确仍不足以判定",
     ),
     "engine_disagrees_with_itself": (
         "the engine disagrees with itself in {count} of {n} answers; nothing can be said about the "
@@ -160,9 +159,9 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "设备组 {n} 个请求中 {count} 个失败（{kinds}），而配对的{reference}正常",
     ),
     "appliance_at_fault": (
-        "in {count} of {n} pairs only the appliance was at fault ({conditions}) while the "
+        "in {count} of {n} pairs only the appliance was at fault (broken: {conditions}) while the "
         "{reference} arm was healthy",
-        "{n} 对中有 {count} 对仅设备存在问题（{conditions}），而{reference}正常",
+        "{n} 对中有 {count} 对仅设备存在问题（未成立：{conditions}），而{reference}正常",
     ),
     "errors_everywhere": (
         "requests failed in both arms ({kinds}); the cause is not the appliance alone",

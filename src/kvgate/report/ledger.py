@@ -15,7 +15,7 @@ from kvgate.report.inputs import GateHistory, ReportInput
 from kvgate.report.moments import as_of_text, decision_key
 from kvgate.report.texts import Texts
 from kvgate.report.words import cell_name, standing_name
-from kvgate.verdict import DeadlineState, Decision, Shortfall, Spent
+from kvgate.verdict import DeadlineState, Decision, Shortfall, Spent, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,11 @@ def ledger(source: ReportInput, t: Texts) -> Ledger | None:
     v = source.verdict
     if v.stop is None:
         return None
-    rows = tuple(_short(source, s, t) for s in v.stop.shortfalls)
+    rows = tuple(
+        _short(source, s, t)
+        for s in v.stop.shortfalls
+        if s.by is not None or s.verdict is Verdict.FAIL
+    )
     columns = []
     if v.spent is not None:
         columns.append(_spent(v.spent, t))
