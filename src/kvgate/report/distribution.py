@@ -34,7 +34,7 @@ COLUMNS: Final = (("ttft_s", 10), ("ttft_s", 50), ("ttft_s", 90), ("ttft_s", 99)
 """Sample and percentile of each column of the table."""
 
 _ROW: Final = 86.0
-_GAP: Final = 26.0
+_GAP: Final = 16.0
 _TOP: Final = 44.0
 _LEFT: Final = 34.0
 
@@ -131,7 +131,8 @@ def _chart(cells: Mapping[str, Sequence[ArmSamples]], contract: Contract, t: Tex
         d.text(x0 + _LEFT, 30, t(f"dist.{name.removesuffix('_s')}"), bold=True, size=11)
         for row, (cell, groups) in enumerate(cells.items()):
             top = _TOP + row * (_ROW + _GAP)
-            _panel(d, axis, x0, half, top, cell, groups, name, series, t)
+            last = row == len(cells) - 1
+            _panel(d, axis, x0, half, top, cell, groups, name, series, t, last=last)
     return d.markup(t("dist.title"))
 
 
@@ -146,7 +147,7 @@ def _time_axis(samples: Sequence[Times], start: float, end: float) -> Axis:
 
 def _panel(
     d: Drawing, axis: Axis, x0: float, w: float, top: float, cell: str,
-    groups: Sequence[ArmSamples], name: str, series: Mapping[str, Series], t: Texts,
+    groups: Sequence[ArmSamples], name: str, series: Mapping[str, Series], t: Texts, *, last: bool,
 ) -> None:  # fmt: skip
     share = Axis(0.0, 1.0, top + _ROW, top + 14, ticks=2, round_ends=False)
     d.text(x0 + _LEFT, top + 8, cell_name(cell, t), colour=MUTED)
@@ -157,6 +158,8 @@ def _panel(
         d.text(x0 + _LEFT - 5, share.at(y) + 3.4, label, anchor="end", colour=MUTED, size=8.5)
     for tick in axis.ticks:
         d.line(axis.at(tick), share.at(1.0), axis.at(tick), share.at(0.0), RULE, weight=0.6)
+        if not last:
+            continue  # one scale for all cells: it is written once, below them
         shown = number(tick, "s", t.lang, exact=True)
         d.text(axis.at(tick), share.at(0.0) + 11, shown, anchor="middle", colour=MUTED, size=8.5)
     for group in groups:
