@@ -1,5 +1,5 @@
-"""G4, stability: no drift, no leak, no wrong answer, no unexplained restart; every fault is survived,
-and the tier under test was really used all the time."""
+"""G4, stability: no drift, no leak, no wrong answer, no unexplained restart; every fault is
+survived, and the tier under test was really used all the time."""
 
 import pytest
 

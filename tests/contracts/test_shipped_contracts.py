@@ -15,7 +15,8 @@ from kvgate.contract import CompareClause, Contract, LimitClause, PairPlan, load
 from kvgate.decide.compare import look_plan
 from kvgate.drive.playbooks import list_inventory
 from kvgate.inventory import inventory_from
-from kvgate.planning import Durations, comparing, noise_floors, plan_floor, plan_gate
+from kvgate.planning import comparing, noise_floors, plan_floor, plan_gate
+from kvgate.planning_cost import Durations
 
 from .conftest import CONTRACTS, LAB, ROOT
 
