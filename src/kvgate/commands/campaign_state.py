@@ -80,7 +80,9 @@ def gate_document(campaign: Campaign, gate: int) -> dict[str, Any]:
         "deadline_day": terms.deadline_day,
         "days_left": None if deadline is None else terms.deadline_day - deadline.day,
         "deadline_missed": missed,
-        "retests_used": sum(p.verdict is Verdict.FAIL for p in counted),
+        "retests_used": min(
+            sum(p.verdict is Verdict.FAIL for p in counted), terms.retests
+        ),  # a FAIL without a grant used none up
         "retests": terms.retests,
         "extensions_used": sum(a.decision is Decision.EXTEND for a, _ in pairwise(counted)),
         "reruns_used": sum(p.verdict is Verdict.INVALID for p in counted),

@@ -106,7 +106,10 @@ class Console:
             )
         if self._fresh:
             root = self._order.workspace.root
+            before = set(root.parent.iterdir()) if root.parent.is_dir() else set()
             space = workspace(root.parent, root.name, fresh=True)
+            for kept in sorted(set(root.parent.glob(f"{root.name}.before-*")) - before):
+                print(f"the earlier campaign is kept as {kept}")
             self._order = _with(self._order, space, self._order.faults)
             self._fresh = False
         self._selection = selection
@@ -135,7 +138,14 @@ class Console:
             return self.interrupted
         try:
             with shown() as progress:
-                return run_gate(order, gate, self._selection.by_gate.get(gate, ()), progress)
+                ended = run_gate(order, gate, self._selection.by_gate.get(gate, ()), progress)
+                # Later gates take days: what this one said must stand on the screen by then.
+                verdict = ended.judged.verdict
+                progress.note(
+                    f"G{gate}  {verdict.verdict}  {verdict.decision or 'no decision'}: "
+                    f"{ended.bundle}"
+                )
+                return ended
         except Interrupted as error:
             self.interrupted = error
             return error

@@ -180,6 +180,13 @@ def check_order(order: Order) -> None:
             where=inventory.path,
             remedy="use a contract and an inventory of the same kind",
         )
+    placeholder = _placeholder(contract)
+    if placeholder and not contract.rehearsal:
+        raise UsageError(
+            f"the contract still holds the placeholder {placeholder!r}",
+            where=f"contract {contract.id}",
+            remedy="put in what both parties agreed on; lines marked EXAMPLE are to be set",
+        )
     if order.faults and not inventory.rehearsal:
         raise UsageError(
             "faults can be played in a rehearsal only", where=inventory.path, remedy="drop --fault"
@@ -214,6 +221,16 @@ def check_order(order: Order) -> None:
                 where=inventory.path,
                 remedy="add it to kvgate_store_ports",
             )
+
+
+def _placeholder(contract: Contract) -> str:
+    """The first name of an example that nobody has replaced; empty where there is none."""
+    parties = contract.parties
+    named = (
+        contract.seed, *contract.appliance.serials,
+        parties.buyer.en, parties.vendor.en, parties.site.en,
+    )  # fmt: skip
+    return next((t for t in named if "EXAMPLE" in t or "to be named" in t), "")
 
 
 def _campaign_facts(

@@ -228,6 +228,11 @@ class _Collector:
 
 def _message(result: Mapping[str, Any]) -> str:
     """The most telling line of a failed task, without the noise of a shell."""
+    # A loop says only that it is over; its items say why.
+    items = result.get("results")
+    for item in items if isinstance(items, list) else []:
+        if isinstance(item, dict) and (item.get("failed") or item.get("unreachable")):
+            return _message({k: v for k, v in item.items() if k != "results"})
     for key in ("stderr", "msg", "module_stderr", "stdout", "reason"):
         value = result.get(key)
         if isinstance(value, str) and value.strip():
@@ -260,6 +265,8 @@ def _environment(playbooks: Path) -> dict[str, str]:
             "-o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=3 "
             "-o ServerAliveCountMax=2 -o ConnectTimeout=10"
         ),
+        # A locale that the machine does not have stops Ansible before it reads anything.
+        "LC_ALL": "C.UTF-8",
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
     }
 
