@@ -232,6 +232,6 @@ def _message(kind: str, message: str) -> str:
         return "unknown key"
     if kind == "missing":
         return "missing key"
-    if kind in {"less_than", "less_than_equal"}:
+    if kind in {"less_than", "less_than_equal"} and message.rpartition(" ")[2] in {"1", "0.5"}:
         return f"{message} (a fraction: write 0.25 for 25 %)"
     return message.removeprefix("Value error, ")

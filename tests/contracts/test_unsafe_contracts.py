@@ -172,7 +172,10 @@ def test_every_metric_that_is_less_when_better_is_known() -> None:
 )
 def test_a_number_or_word_that_no_party_can_mean_is_refused(old: str, new: str, said: str) -> None:
     text, _ = changed(old, new)
-    assert said in refused(text).message
+    message = refused(text).message
+    assert said in message
+    # The hint for fractions belongs to fractions.
+    assert ("write 0.25 for 25 %" in message) == (said == "0.5")
 
 
 @pytest.mark.parametrize(
