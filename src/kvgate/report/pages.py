@@ -201,7 +201,8 @@ def _gate(source: ReportInput, inputs: Sequence[ReportInput], i: int, t: Texts) 
         level_chart(analysis, "output_tok_per_s", "tok/s", t("chart.throughput"), contract, t),
     ]
     plan = contract.gate(v.gate).soak
-    files = [FileDigest(*f) for f in source.files]
+    # What a reader asks for first stands first: contract, verdict, manifest's own folder.
+    files = sorted((FileDigest(*f) for f in source.files), key=lambda f: f.path.count("/"))
     return GateView(
         key=f"g{v.gate}-{i}",
         number=v.gate,

@@ -23,7 +23,7 @@ from kvgate.report.inputs import ReportInput
 from kvgate.report.pages import report_view
 from kvgate.report.palette import for_paper, for_screen
 from kvgate.report.svg import icon
-from kvgate.report.tables import CAP
+from kvgate.report.tables import CAP, PAPER_FILES
 from kvgate.report.texts import Texts, texts
 from kvgate.report.webfonts import FONT_PLACE, web_fonts
 from kvgate.verdict import Verdict
@@ -65,6 +65,7 @@ def _html(inputs: Sequence[ReportInput], lang: str, template: str) -> str:
         scheme=SCHEME,
         sec=functools.partial(next, map(str, itertools.count(1))),
         cap=CAP,
+        paper_files=PAPER_FILES,
         icons={v.value: icon(v) for v in Verdict},
         font_place=Markup(FONT_PLACE),  # noqa: S704 - a constant
         **(_script(t) if template == "web.html.j2" else {}),

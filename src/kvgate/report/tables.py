@@ -24,6 +24,9 @@ Row = TypeVar("Row")
 CAP: Final = 120
 """Rows of one table in a report; the bundle has all of them."""
 
+PAPER_FILES: Final = 24
+"""Digests of files on paper; the manifest inside the PDF has all of them."""
+
 HOSTS_ABREAST: Final = 5
 COLUMNS_ABREAST: Final = 4
 
@@ -318,6 +321,17 @@ class Comparison:
     rows: Capped[ComparedRow]
 
 
+def _item_name(key: str, t: Texts) -> str:
+    """What was recorded, by its whole name or by the last part of it; else the name itself."""
+    return t.find(f"item.{key}", t.find(f"item.{key.rpartition('.')[2]}", key))
+
+
+def _item_value(key: str, value: str, t: Texts) -> str:
+    if key.endswith("_bytes") and value.isdigit():
+        return number(float(value), "B", t.lang)
+    return t.find(f"state.{value}", value)
+
+
 def abreast(hosts: Sequence[str]) -> list[Sequence[str]]:
     """Hosts in groups that fit beside each other on a page."""
     return [hosts[i : i + COLUMNS_ABREAST] for i in range(0, len(hosts), COLUMNS_ABREAST)]
@@ -335,8 +349,8 @@ def compare(
     rows = []
     for key in keys:
         values = tuple(environment[name].get(key, number(None, "", t.lang)) for name in names)
-        said = tuple(t.find(f"state.{v}", v) for v in values)
-        rows.append(ComparedRow(t.find(f"item.{key}", key), said, len(set(values)) == 1))
+        said = tuple(_item_value(key, v, t) for v in values)
+        rows.append(ComparedRow(_item_name(key, t), said, len(set(values)) == 1))
     if by_difference:
         rows.sort(key=lambda row: row.same)
     return Comparison(tuple(arm_name(name, t) for name in names), capped(rows))
