@@ -11,9 +11,17 @@ import pytest
 from kvgate.commands.spread import spreads
 from kvgate.conduct.gate import Order, check_order
 from kvgate.conduct.workspace import Workspace
-from kvgate.contract import CompareClause, Contract, LimitClause, PairPlan, load_contract
+from kvgate.contract import (
+    CompareClause,
+    Contract,
+    LimitClause,
+    PairPlan,
+    load_contract,
+    parse_contract,
+)
 from kvgate.decide.compare import look_plan
 from kvgate.drive.playbooks import list_inventory
+from kvgate.errors import UsageError
 from kvgate.inventory import inventory_from
 from kvgate.planning import comparing, noise_floors, plan_floor, plan_gate
 from kvgate.planning_cost import Durations
@@ -134,8 +142,13 @@ def test_a_lab_inventory_fits_its_contract(inventory: str, name: str) -> None:
     assert found.contract == name
     assert (found.engine_role, found.rehearsal, found.time_scale) == ("vllm", False, 1.0)
     data = (CONTRACTS / f"{name}.toml").read_bytes()
-    order = Order(contract(name), data, found, Path("playbooks"), Workspace(Path("x")), (), False)
-    check_order(order)
+    space = Workspace(Path("x"))
+    with pytest.raises(UsageError, match="placeholder"):
+        check_order(Order(contract(name), data, found, Path("playbooks"), space, (), False))
+    # As the parties would fill it in, nothing else is in the way.
+    data = data.replace(b"EXAMPLE", b"agreed").replace(b"to be named", b"named")
+    terms = parse_contract(data, name=name)
+    check_order(Order(terms, data, found, Path("playbooks"), space, (), False))
     for host, values in listing["_meta"]["hostvars"].items():
         assert set(values["vllm_units"]) == set(contract(name).arms)
         if values.get("ansible_connection") != "local":
