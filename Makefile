@@ -54,9 +54,15 @@ types: $(STAMP)
 unit: setup
 	@$(BIN)/pytest tests -q --ignore tests/outcomes
 
-# Each fault through the whole path; half a minute each.
+# Each fault through the whole path, half a minute to a minute and a half each. A simulated engine
+# mostly waits, so two of them share two cores.
+EACH_FAULT := tests/outcomes/test_each_fault_has_its_outcome.py
 outcomes: setup
-	@$(BIN)/pytest tests/outcomes -q
+	@log=$$(mktemp); \
+	$(BIN)/pytest $(EACH_FAULT) -q >$$log 2>&1 & first=$$!; \
+	$(BIN)/pytest tests/outcomes -q $(EACH_FAULT:%=--ignore %); second=$$?; \
+	wait $$first; first=$$?; cat $$log; rm -f $$log; \
+	exit $$(( first > second ? first : second ))
 
 real-engine: setup
 	@$(BIN)/python playbooks/roles/real_engine/files/install_engine.py var/real-engine
