@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvgate.drive.playbooks import _Collector, check_stats
+from kvgate.drive.playbooks import _Collector, _environment, check_stats
 from kvgate.errors import CannotMeasure
 
 GOOD: dict[str, Any] = {
@@ -131,3 +132,20 @@ def test_the_first_fault_is_told_with_host_task_and_message() -> None:
     other.handle(event("runner_on_unreachable", host="two", res={"msg": "timed out"}))
     with pytest.raises(CannotMeasure, match="host two is unreachable: timed out"):
         other.raise_for_faults("w")
+
+
+def test_a_loop_that_failed_says_what_its_item_said() -> None:
+    collector = _Collector()
+    items = [{"msg": "fine"}, {"unreachable": True, "msg": "Connection timed out"}]
+    collector.handle(event("runner_on_unreachable", host="two", res={
+        "msg": "All items completed", "results": items,
+    }))  # fmt: skip
+    with pytest.raises(CannotMeasure, match="host two is unreachable: Connection timed out"):
+        collector.raise_for_faults("w")
+
+
+def test_ansible_runs_under_a_locale_that_every_machine_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", "xx_XX.ISO-8859-1")
+    assert _environment(tmp_path)["LC_ALL"] == "C.UTF-8"
