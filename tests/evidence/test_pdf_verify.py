@@ -179,7 +179,7 @@ CAREFUL: list[tuple[str, str, Change]] = [
     ("verdict no JSON", "verdict.json: changed", _body("verdict.json", lambda _: b"\xff")),
     ("verdict no object", "verdict.json: changed", _body("verdict.json", lambda _: b"[]")),
     ("manifest edited", "manifest.json: c",
-     _body("manifest.json", lambda d: d.replace(b"0.0.test", b"9.9.test"))),
+     _body("manifest.json", lambda d: d.replace(b"0.1.0", b"9.9.9"))),
     ("manifest empty", "manifest.json: changed", _body("manifest.json", lambda _: b"")),
     ("contract edited", "contract.toml: changed",
      _body("contract.toml", lambda d: d.replace(b"0.25", b"0.05"))),

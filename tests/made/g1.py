@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kvgate.adjudicate import adjudicate
-from kvgate.campaign import CampaignFacts, Mode
+from kvgate.campaign import CampaignFacts, Mode, Predecessor
 from kvgate.contract import parse_contract
 from kvgate.evidence.journal import Journal
 
@@ -46,13 +46,16 @@ def write_g1(
     as_of: str = AS_OF,
     seal: bool = True,
     contract: bytes | None = None,
+    name: str | None = None,
+    before: Predecessor | None = None,
 ) -> Path:
-    """A G1 run in ``campaign``; PASS unless ``device`` or ``contract`` say otherwise."""
+    """A G1 run in ``campaign``; PASS unless ``device`` or ``contract`` say otherwise. ``name`` is
+    what it calls its campaign (default: its folder), ``before`` the run that it is chained to."""
     terms = contract or CONTRACT.read_bytes()
     parsed = parse_contract(terms, name="contract.toml")
     root = campaign / f"g1-{run:03d}"
     facts = CampaignFacts(
-        name=campaign.name,
+        name=name or campaign.name,
         gate=1,
         run=run,
         mode=Mode.COUNTED,
@@ -67,7 +70,7 @@ def write_g1(
         reruns_used=0,
         serials=parsed.appliance.serials,
         firmware=parsed.appliance.firmware,
-        predecessor=None,
+        predecessor=before,
         faults=(),
         time_scale=60.0,
         extends=None,
@@ -85,5 +88,6 @@ def write_g1(
             journal.write_json(f"facts/rehearsal-{group}.json", record)
         if seal:
             journal.write_bytes("verdict.json", adjudicate(root).verdict_json)
-            journal.seal(previous_manifest_sha256=None, kvgate_version="0.1.0")
+            previous = None if before is None else before.manifest_sha256
+            journal.seal(previous_manifest_sha256=previous, kvgate_version="0.1.0")
     return root
