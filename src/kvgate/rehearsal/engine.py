@@ -25,7 +25,7 @@ from kvgate import __version__
 from kvgate.errors import UsageError
 from kvgate.rehearsal.contents import tokenize
 from kvgate.rehearsal.faults import ARMS, ActiveFaults, active_in, parse_faults
-from kvgate.rehearsal.process import Alarm, new_loop, process_metrics, run, serve
+from kvgate.rehearsal.process import Alarm, process_metrics, run, serve, to_its_end
 from kvgate.rehearsal.profile import Scenario, load_scenario
 from kvgate.rehearsal.protocol import (
     AnswerSink,
@@ -299,12 +299,7 @@ def main(argv: list[str] | None = None) -> int:
         )
         await serve(engine, options.host, options.port, options.exit_with)
 
-    loop = new_loop()
-    try:
-        loop.run_until_complete(body())
-    finally:
-        loop.close()
-    return 0
+    return to_its_end(body())
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kvgate.errors import CannotMeasure, UsageError
 from kvgate.rehearsal.wire import Application, HttpConnection
@@ -169,11 +169,16 @@ def run(main: Callable[[], int]) -> int:
         return error.exit_code
 
 
-def new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's event loop where it is installed, else asyncio's own."""
+def to_its_end(body: Coroutine[Any, Any, None]) -> int:
+    """Run ``body`` on uvloop's event loop where it is installed, else on asyncio's; returns 0."""
     try:
         import uvloop
     except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
+        loop = asyncio.new_event_loop()
+    else:
+        loop = uvloop.new_event_loop()
+    try:
+        loop.run_until_complete(body)
+    finally:
+        loop.close()
+    return 0

@@ -25,7 +25,7 @@ import msgspec
 from kvgate.rehearsal.bandwidth import Load, LoadQueue, WriteQueue
 from kvgate.rehearsal.contents import corrupted, share_of
 from kvgate.rehearsal.faults import ActiveFaults, active_in, parse_faults
-from kvgate.rehearsal.process import Alarm, new_loop, process_metrics, run, serve
+from kvgate.rehearsal.process import Alarm, process_metrics, run, serve, to_its_end
 from kvgate.rehearsal.profile import Scenario, StoreProfile, load_scenario
 from kvgate.rehearsal.wire import HttpConnection, Request
 
@@ -288,12 +288,7 @@ def main(argv: list[str] | None = None) -> int:
         if options.keep is not None:
             store.keep(options.keep)
 
-    loop = new_loop()
-    try:
-        loop.run_until_complete(body())
-    finally:
-        loop.close()
-    return 0
+    return to_its_end(body())
 
 
 if __name__ == "__main__":
