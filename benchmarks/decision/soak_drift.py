@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from kvgate.analyse.estimate import slope_interval
 from kvgate.analyse.results import SoakWindow
-from kvgate.analyse.soak_windows import drift, worst_window
+from kvgate.analyse.soak.windows import drift, worst_window
 
 Floats = npt.NDArray[np.float64]
 SEED: Final = 20_250_301

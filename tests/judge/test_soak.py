@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from kvgate.analyse.assemble import RawBlock, assemble
-from kvgate.analyse.soak_windows import worst_share
+from kvgate.analyse.soak.windows import worst_share
 from kvgate.errors import CannotMeasure
 from kvgate.record import Outcome
 from kvgate.verdict import Decision, Verdict

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kvgate.analyse.results import SoakWindow
-from kvgate.analyse.soak_windows import drift, longest_silence, worst_window
+from kvgate.analyse.soak.windows import drift, longest_silence, worst_window
 
 HOUR_S = 3600.0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.analyse.soak_windows import bounds
+from kvgate.analyse.soak.windows import bounds
 from kvgate.conduct.soak import BEYOND, pool_size
 from kvgate.contract import load_contract
 from kvgate.rehearsal.profile import load_scenario

@@ -15,7 +15,7 @@ from kvgate.analyse.facts import observe_host
 from kvgate.analyse.foreign import known_only, lacks_of
 from kvgate.analyse.paired import prompts_digest, with_same_prompts
 from kvgate.analyse.results import Analysis, Answer, BlockResult, Observed
-from kvgate.analyse.soak import Part, Soak, analyse_soak
+from kvgate.analyse.soak.run import Part, Soak, analyse_soak
 from kvgate.analyse.validity import conditions
 from kvgate.contract import Contract
 from kvgate.errors import CannotMeasure

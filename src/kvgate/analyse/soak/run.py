@@ -12,9 +12,9 @@ import pandas as pd
 from kvgate.analyse.block import durations_s
 from kvgate.analyse.counters import ENGINE, value
 from kvgate.analyse.results import Answer, BlockResult, Observed, SoakEvent, SoakWindow
-from kvgate.analyse.soak_answers import Reference, Wrong, reference_of, wrong_answers
-from kvgate.analyse.soak_blame import who_failed
-from kvgate.analyse.soak_faults import (
+from kvgate.analyse.soak.answers import Reference, Wrong, reference_of, wrong_answers
+from kvgate.analyse.soak.blame import who_failed
+from kvgate.analyse.soak.faults import (
     BREAKER,
     Played,
     Recovery,
@@ -24,14 +24,14 @@ from kvgate.analyse.soak_faults import (
     recovery,
     unexplained,
 )
-from kvgate.analyse.soak_series import Clock, Counted, Floats
-from kvgate.analyse.soak_validity import (
+from kvgate.analyse.soak.series import Clock, Counted, Floats
+from kvgate.analyse.soak.validity import (
     bytes_in,
     conditions_of_soak,
     least_restored,
     share_in,
 )
-from kvgate.analyse.soak_windows import (
+from kvgate.analyse.soak.windows import (
     Stretch,
     bounds,
     drift,

@@ -17,7 +17,7 @@ from kvgate.analyse.checks import NS, at_least, at_most
 from kvgate.analyse.counters import ENGINE, STORE_PREFIX, grown, value
 from kvgate.analyse.results import SoakWindow
 from kvgate.analyse.served import declared_source
-from kvgate.analyse.soak_series import Counted
+from kvgate.analyse.soak.series import Counted
 from kvgate.contract import Contract, SoakPlan
 from kvgate.record import Outcome
 from kvgate.verdict import About, Condition

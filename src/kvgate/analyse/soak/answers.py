@@ -11,7 +11,7 @@ import pandas as pd
 from kvgate.analyse.agreement import differs
 from kvgate.analyse.counters import ENGINE
 from kvgate.analyse.results import Answer, BlockResult, SoakWindow
-from kvgate.analyse.soak_series import Clock, Counted
+from kvgate.analyse.soak.series import Clock, Counted
 from kvgate.contract_gates import Canaries
 from kvgate.record import Outcome
 from kvgate.verdict import About

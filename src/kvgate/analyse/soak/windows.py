@@ -14,7 +14,7 @@ import numpy as np
 
 from kvgate.analyse.estimate import slope_interval
 from kvgate.analyse.results import SoakWindow
-from kvgate.analyse.soak_series import Floats
+from kvgate.analyse.soak.series import Floats
 
 MIN_WINDOWS: Final = 6
 """Fewer windows than this have no trend worth the name."""

@@ -13,10 +13,10 @@ from typing import Any, Final
 import pandas as pd
 
 from kvgate.analyse.counters import ENGINE, STORE_PREFIX, grown, value
-from kvgate.analyse.soak_answers import Reference
-from kvgate.analyse.soak_faults import Unexplained
-from kvgate.analyse.soak_series import Counted
-from kvgate.analyse.soak_windows import Stretch
+from kvgate.analyse.soak.answers import Reference
+from kvgate.analyse.soak.faults import Unexplained
+from kvgate.analyse.soak.series import Counted
+from kvgate.analyse.soak.windows import Stretch
 from kvgate.contract import Contract, SoakPlan
 from kvgate.record import Outcome
 from kvgate.verdict import About

@@ -13,8 +13,8 @@ import numpy as np
 
 from kvgate.analyse.counters import ENGINE, STORE_PREFIX, restarts, targets
 from kvgate.analyse.results import SoakEvent
-from kvgate.analyse.soak_series import Counted, Floats
-from kvgate.analyse.soak_windows import Stretch
+from kvgate.analyse.soak.series import Counted, Floats
+from kvgate.analyse.soak.windows import Stretch
 from kvgate.contract import Fault, SoakPlan
 from kvgate.verdict import About
 

@@ -1,0 +1,1 @@
+"""A long run: windows, faults, canaries and whom they speak about. Pure."""
