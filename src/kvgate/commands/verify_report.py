@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvgate.commands.bundles import judged_bundle, require_bundle, stored_verdict
-from kvgate.commands.verification import Findings, Party, add_signatures
+from kvgate.commands.findings import Ask, Findings, Party, add_signatures
 from kvgate.errors import CannotMeasure
 
 if TYPE_CHECKING:
-    from kvgate.commands.verification import Ask
     from kvgate.evidence.pdf import AttachedRun, PdfEvidence
 
 
