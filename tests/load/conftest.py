@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvgate.evidence.tables import read_records
+from kvgate.evidence.records import read_records
 from kvgate.load.job import Closed, Job, Prompts
 from kvgate.load.run import LoadResult, run_load
 from kvgate.load.truth import Truth

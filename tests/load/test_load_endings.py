@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.evidence.tables import read_records
+from kvgate.evidence.records import read_records
 from kvgate.load.job import Closed, Progress, write_job
 from kvgate.load.run import run_load
 from kvgate.record import Outcome

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvgate.errors import CannotMeasure, UsageError
-from kvgate.evidence.tables import read_records
+from kvgate.evidence.records import read_records
 from kvgate.load.job import Closed, Prompts
 from kvgate.load.offsets import RoundTrip, ask, estimate_offset, over_block
-from kvgate.load.parts import PartOfRun, merge_parts, on_our_clock, shard_job
+from kvgate.load.parts import PartOfRun, merge_parts, shard_job
 from kvgate.record import ClientReport, Outcome, RequestRecord
 
 from .conftest import MakeJob
@@ -131,15 +131,9 @@ def part(
     return PartOfRun(path, told, offset)
 
 
-def test_every_time_moves_and_no_duration_does() -> None:
-    moved = on_our_clock(row(1, 1000, 2000), 300)
-    assert (moved.intended_ns, moved.sent_ns, moved.end_ns) == (700, 701, 1700)
-    assert moved.token_ns == [1698, 1699]
-    assert moved.client_lag_ns == 77
-    assert moved.connected_ns is None
-
-
-def test_two_hosts_become_one_record_set_on_our_clock(tmp_path: Path) -> None:
+def test_two_hosts_become_one_record_set_and_their_flights_are_counted_on_our_clock(
+    tmp_path: Path,
+) -> None:
     here = part(tmp_path / "a", [row(0, 0, 50), row(2, 50, 100)], report())
     there = part(
         tmp_path / "b",
@@ -151,7 +145,8 @@ def test_two_hosts_become_one_record_set_on_our_clock(tmp_path: Path) -> None:
     records = list(read_records(tmp_path / "all"))
     assert merged.rows == len(records) == 4
     assert {r.load_host for r in records} == {"h", "b"}
-    assert {r.scheduled_ns for r in records} == {0, 10, 50, 60}
+    assert {r.scheduled_ns for r in records} == {0, 9_000_010, 50, 9_000_060}
+    assert merged.rows_of == (2, 2)
     told = merged.report
     assert told is not None
     assert (told.requests_done, told.cpu_s, told.peak_rss_bytes) == (4, 1.0, 2000)

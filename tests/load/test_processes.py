@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kvgate.errors import CannotMeasure, UsageError
-from kvgate.evidence.tables import read_records
+from kvgate.evidence.records import read_records
 from kvgate.load.job import Closed, Constant, Conversation, Progress, Prompts
 from kvgate.load.run import run_load
 from kvgate.record import Outcome

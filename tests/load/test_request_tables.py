@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from kvgate.errors import CannotMeasure
-from kvgate.evidence.tables import REQUESTS_SCHEMA, read_records, read_requests, write_requests
+from kvgate.evidence.records import read_records
+from kvgate.evidence.tables import REQUESTS_SCHEMA, read_requests, write_requests
 from kvgate.record import Outcome, RequestRecord
 
 

@@ -166,7 +166,7 @@ def _aside(job: Job, folder: Path, what: str, **changes: Any) -> None:
 
 
 def _first_error(result: LoadResult) -> str:
-    from kvgate.evidence.tables import read_records
+    from kvgate.evidence.records import read_records
 
     errors = (r.error for r in read_records(result.records_path) if r.error)
     return f" ({first})" if (first := next(errors, None)) else ""

@@ -62,7 +62,7 @@ def find_highest(
 def _probe(
     plan: Plan, level: ServiceLevel, arrival: Arrival, value: float, number: int, out: Path
 ) -> Probe:
-    from kvgate.evidence.tables import read_records
+    from kvgate.evidence.records import read_records
 
     folder = out / f"probe-{number:02d}"
     measured = measure(for_probe(plan, number, arrival), folder)

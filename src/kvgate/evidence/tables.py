@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from kvgate.errors import CannotMeasure
 from kvgate.evidence import layout
+from kvgate.evidence.records import read_records
 from kvgate.record import RequestRecord
 
 _BATCH_ROWS: Final = 512
@@ -47,27 +48,6 @@ REQUESTS_SCHEMA: Final = pa.schema(
         pa.field("top2_margin", pa.list_(pa.float64())),
     ]
 )
-
-
-def read_records(path: Path) -> Iterator[RequestRecord]:
-    """The records of a load process, one at a time.
-
-    A last line without its line end was cut off while it was written and is left out; any other
-    unreadable line raises :class:`CannotMeasure` with its number.
-    """
-    decoder = msgspec.json.Decoder(RequestRecord)
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                yield decoder.decode(line)
-            except msgspec.DecodeError as fault:
-                raise CannotMeasure(
-                    f"not a request record: {fault}",
-                    where=f"{path}:{number}",
-                    remedy="the file was changed after it was written; measure again",
-                ) from None
 
 
 def request_writer(path: Path) -> pq.ParquetWriter:

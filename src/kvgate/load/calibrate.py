@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from kvgate.errors import CannotMeasure
+from kvgate.evidence.records import read_records
 from kvgate.load.job import Closed, Job, Prompts
 from kvgate.load.run import run_load
 from kvgate.load.truth import Truth
@@ -214,8 +215,6 @@ def _end(server: subprocess.Popen[bytes]) -> None:
 
 
 def _compare(level: int, records: Path, log: Path, report: ClientReport) -> Calibration:
-    from kvgate.evidence.tables import read_records
-
     decode = msgspec.json.Decoder(Truth).decode
     truths = {t.request_id: t for t in map(decode, log.read_bytes().splitlines())}
     ttft_errors: list[float] = []

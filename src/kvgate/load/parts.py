@@ -18,10 +18,11 @@ from typing import Final
 import msgspec
 
 from kvgate.errors import CannotMeasure, UsageError
+from kvgate.evidence.records import read_records
 from kvgate.load.in_flight import InFlight
 from kvgate.load.job import Job, Shard, contradiction
 from kvgate.load.offsets import SAME_HOST, ClockOffset
-from kvgate.record import ClientReport, RequestRecord
+from kvgate.record import ClientReport
 
 _STATES: Final = ("done", "interrupted", "block_deadline", "killed")
 
@@ -70,41 +71,34 @@ class PartOfRun:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """One record set on our clock. ``report`` is ``None`` where some part has none."""
+    """One record set, each row on its own host's clock, and what the whole was on ours.
 
-    rows: int
+    ``rows_of`` are the records of each part. ``report`` is ``None`` where some part has none.
+    """
+
+    rows_of: tuple[int, ...]
     report: ClientReport | None
     uncertainty_ns: int
 
-
-def on_our_clock(record: RequestRecord, offset_ns: int) -> RequestRecord:
-    """The record with every time moved from a clock that is ``offset_ns`` ahead of ours."""
-    if offset_ns == 0:
-        return record
-    moved = {
-        name: None if value is None else value - offset_ns
-        for name in RequestRecord.__struct_fields__
-        if name.endswith("_ns") and name not in ("token_ns", "client_lag_ns")
-        for value in (getattr(record, name),)
-    }
-    tokens = [at - offset_ns for at in record.token_ns]
-    return msgspec.structs.replace(record, token_ns=tokens, **moved)
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_of)
 
 
 def merge_parts(parts: Sequence[PartOfRun], level: int, records_path: Path) -> Merged:
-    """Write all parts' records to ``records_path`` on our clock, and say what they were together.
+    """Write all parts' records to ``records_path`` as they are, and say what they were together:
+    what was in flight at once is counted on our clock.
 
     ``level``: requests in flight as planned for the whole. Raises :class:`CannotMeasure` when two
     parts hold the same request, or a file is unreadable.
     """
-    # The tables bring pandas along; a load must not wait for it to start.
-    from kvgate.evidence.tables import read_records
-
     encode = msgspec.json.Encoder().encode
     starts, ends = array("q"), array("q")
     seen: set[str] = set()
+    rows_of: list[int] = []
     with records_path.open("xb") as out:
         for part in parts:
+            rows_of.append(0)
             if not part.records_path.exists():
                 continue
             for record in read_records(part.records_path):
@@ -115,15 +109,15 @@ def merge_parts(parts: Sequence[PartOfRun], level: int, records_path: Path) -> M
                         remedy="give each load process its own shard",
                     )
                 seen.add(record.request_id)
-                moved = on_our_clock(record, part.offset.offset_ns)
-                starts.append(moved.scheduled_ns)
-                ends.append(moved.end_ns)
-                out.write(encode(moved) + b"\n")
+                starts.append(record.scheduled_ns - part.offset.offset_ns)
+                ends.append(record.end_ns - part.offset.offset_ns)
+                rows_of[-1] += 1
+                out.write(encode(record) + b"\n")
     flights = _flights(starts, ends, level)
     reports = [part.report for part in parts if part.report is not None]
     whole = len(reports) == len(parts) and bool(reports)
     return Merged(
-        rows=len(starts),
+        rows_of=tuple(rows_of),
         report=_merge_reports(parts, reports, level, flights) if whole else None,
         uncertainty_ns=max((part.offset.uncertainty_ns for part in parts), default=0),
     )

@@ -6,11 +6,12 @@ of four bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from kvgate.observe.host import Reading
+from kvgate.observe.pauses import is_pause
 from kvgate.observe.rows import Rows
 
 SOURCE: Final = "rdma:"
@@ -69,15 +70,15 @@ def fabric_of(host: Rows) -> Mapping[str, Any]:
             growth = series[-1][1] - series[0][1] if len(series) > 1 else None
             grown[f"{source}:{name}"] = None if growth is None or growth < 0 else growth
 
-    def total(names: frozenset[str]) -> float | None:
-        chosen = [v for key, v in grown.items() if key.rpartition(":")[2] in names]
+    def total(wanted: Callable[[str], bool]) -> float | None:
+        chosen = [v for key, v in grown.items() if wanted(key.rpartition(":")[2])]
         known = [v for v in chosen if v is not None]
         return sum(known) if known and len(known) == len(chosen) else None
 
     return {
         "ports": len(ports),
-        "rx_bytes": total(frozenset({"rx_bytes"})),
-        "errors": total(ERRORS),
-        "pauses": total(PAUSES),
+        "rx_bytes": total("rx_bytes".__eq__),
+        "errors": total(ERRORS.__contains__),
+        "pauses": total(lambda name: name in PAUSES or is_pause(name)),
         "by_counter": {key: v for key, v in sorted(grown.items()) if v},
     }

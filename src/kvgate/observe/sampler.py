@@ -9,20 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 from kvgate.errors import UsageError
-from kvgate.observe.accelerators import Tool, installed
 from kvgate.observe.adapters import Adapter
-from kvgate.observe.clock import ClockState, clock_state
-from kvgate.observe.counters import Counters, Increase, combine, increase
 from kvgate.observe.exposition import Sample
-from kvgate.observe.fabric import read_ports
-from kvgate.observe.host import read_host
 from kvgate.observe.observation import (
     Gap,
     Observation,
@@ -31,15 +25,12 @@ from kvgate.observe.observation import (
     find_gaps,
     smallest,
 )
+from kvgate.observe.polling import TOOL_PERIOD_S, Look, Poller, host_look, tool_look, tools_of_host
 from kvgate.observe.rows import Row, Rows
 from kvgate.observe.scrape import scrape
-from kvgate.observe.throttling import read_cpu_throttling
 
 HOST: Final = "host"
-TOOL_PERIOD_S: Final = 5.0
-"""Vendors' tools take up to a second of CPU a look: too dear for every second of a block."""
 _MAX_RAW: Final = 5_000
-_MAX_FAULTS: Final = 10_000
 _GRACE_S: Final = 1.0
 
 
@@ -50,18 +41,6 @@ class Target:
     name: str
     adapter: Adapter
     url: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """One look at a source: ``error`` where it gave nothing, ``notes`` where a part is missing."""
-
-    t_ns: int
-    rows: Sequence[Row]
-    error: str | None = None
-    notes: Sequence[str] = ()
-    counters: Counters | None = None
-    clock: ClockState | None = None
 
 
 class Sampler:
@@ -83,7 +62,7 @@ class Sampler:
         proc: Path = Path("/proc"),
     ) -> None:
         names = [target.name for target in targets]
-        tools = installed() if host else ()
+        tools = tools_of_host() if host else ()
         reserved = {HOST, *(tool.name for tool in tools)}
         if len(set(names)) != len(names) or reserved & set(names):
             raise UsageError(f"targets {names} need unique names other than {HOST!r}")
@@ -95,18 +74,16 @@ class Sampler:
         self._stop = threading.Event()
         self._started_ns = 0
         self._observation: Observation | None = None
-        looks: dict[str, Callable[[bool], _Look]] = {
+        looks: dict[str, Callable[[bool], Look]] = {
             target.name: _target_look(target, timeout_s) for target in targets
         }
-        looks[HOST] = _host_look(tuple(pids), proc if host else None)
+        looks[HOST] = host_look(tuple(pids), proc if host else None)
         self._pollers = {
-            name: _Poller(name, look, period_s, self._stop) for name, look in looks.items()
+            name: Poller(name, look, period_s, self._stop) for name, look in looks.items()
         }
         # What is beside the point of a block delays neither its begin nor its coverage.
         self._beside = {
-            tool.name: _Poller(
-                tool.name, _tool_look(tool), max(period_s, TOOL_PERIOD_S), self._stop
-            )
+            tool.name: Poller(tool.name, tool_look(tool), max(period_s, TOOL_PERIOD_S), self._stop)
             for tool in tools
         }
 
@@ -200,78 +177,20 @@ class Sampler:
         )
 
 
-class _Poller:
-    """One source on its schedule, in a thread of its own."""
-
-    def __init__(
-        self, name: str, look: Callable[[bool], _Look], period_s: float, stop: threading.Event
-    ) -> None:
-        self.thread = threading.Thread(target=self._run, name=f"observe-{name}", daemon=True)
-        self.first = threading.Event()
-        self.lock = threading.Lock()
-        self.ended = False
-        self.rows = Rows()
-        self.good_ns = array("q")
-        self.faults: list[tuple[int, str]] = []
-        self.notes: dict[str, None] = {}
-        self.clocks: list[ClockState] = []
-        self.before: Counters | None = None
-        self.after: Counters | None = None
-        self.growth: Increase | None = None
-        self._last: Counters | None = None
-        self._look = look
-        self._period_s = period_s
-        self._stop = stop
-
-    def _run(self) -> None:
-        begin_s = time.monotonic()
-        self.before = self._take(raw=True)
-        self.first.set()
-        while True:
-            now_s = time.monotonic()
-            ticks = int((now_s - begin_s) / self._period_s) + 1
-            if self._stop.wait(max(0.0, begin_s + ticks * self._period_s - now_s)):
-                break
-            self._take(raw=False)
-        self.after = self._take(raw=True)
-
-    def _take(self, *, raw: bool) -> Counters | None:
-        look = self._look(raw)
-        with self.lock:
-            # A thread that was stuck beyond the end must not change what was handed over.
-            if self.ended:
-                return None
-            self._keep(look)
-        return look.counters
-
-    def _keep(self, look: _Look) -> None:
-        if look.error is None:
-            self.good_ns.append(look.t_ns)
-        elif len(self.faults) < _MAX_FAULTS:
-            self.faults.append((look.t_ns, look.error))
-        self.rows.extend(look.rows)
-        self.notes.update(dict.fromkeys(look.notes))
-        if look.clock is not None:
-            self.clocks.append(look.clock)
-        if look.counters is not None:
-            self.growth = combine(self.growth, increase(self._last, look.counters))
-            self._last = look.counters
-
-
-def _target_look(target: Target, timeout_s: float) -> Callable[[bool], _Look]:
-    def look(raw: bool) -> _Look:
+def _target_look(target: Target, timeout_s: float) -> Callable[[bool], Look]:
+    def look(raw: bool) -> Look:
         page = scrape(target.url, timeout_s)
         t_ns, name = page.monotonic_ns, target.name
         rows = [Row(t_ns, name, "up", float(page.ok)), Row(t_ns, name, "scrape_s", page.took_s)]
         if page.samples is None:
-            return _Look(t_ns, rows, error=page.error or "no page")
+            return Look(t_ns, rows, error=page.error or "no page")
         counters = target.adapter.read(page.samples)
         for field, value in counters.to_json().items():
             if value is not None:
                 rows.append(Row(t_ns, name, field, value))
         if raw:
             rows += _raw(t_ns, target, page.samples)
-        return _Look(t_ns, rows, counters=counters)
+        return Look(t_ns, rows, counters=counters)
 
     return look
 
@@ -294,33 +213,3 @@ def _spelled(sample: Sample) -> str:
         return sample.name
     labels = ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items()))
     return f"{sample.name}{{{labels}}}"
-
-
-def _tool_look(tool: Tool) -> Callable[[bool], _Look]:
-    def look(raw: bool) -> _Look:
-        t_ns = time.monotonic_ns()
-        readings, fault = tool.look()
-        return _Look(t_ns, [Row(t_ns, *reading) for reading in readings], error=fault)
-
-    return look
-
-
-def _host_look(pids: tuple[int, ...], proc: Path | None) -> Callable[[bool], _Look]:
-    start: list[ClockState] = []
-
-    def look(raw: bool) -> _Look:
-        clock = clock_state()
-        if not start:
-            start.append(clock)
-        change_s = (clock.offset_ns - start[0].offset_ns) / 1e9
-        rows = [Row(clock.monotonic_ns, "clock", "offset_change_s", change_s)]
-        notes: list[str] = []
-        if proc is not None:
-            readings, notes = read_host(pids, proc=proc)
-            readings += [*read_ports(), *read_cpu_throttling()]
-            rows += [Row(clock.monotonic_ns, *reading) for reading in readings]
-            if not readings:
-                return _Look(clock.monotonic_ns, rows, "; ".join(notes)[:300], clock=clock)
-        return _Look(clock.monotonic_ns, rows, notes=notes, clock=clock)
-
-    return look
