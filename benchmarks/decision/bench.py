@@ -28,7 +28,9 @@ from kvgate.analyse.characteristic import (
 )
 from kvgate.analyse.noise import Noise
 from kvgate.analyse.sequential import LookPlan
+from kvgate.contract import load_contract
 from kvgate.criterion import Effect, benefit
+from kvgate.planning_cost import pairs_of
 
 SEED: Final = 20_250_301
 PAIR_SD: Final = 0.058
@@ -37,6 +39,12 @@ SERIES: Final = 6  # two clauses at three levels share the producer's risk
 LEVELS: Final = ("8", "16", "32")
 MIN_PAIRS: Final = 4
 BEGIN, END = "<!-- bench-decision: begin -->", "<!-- bench-decision: end -->"
+
+_PAIRS: Final = pairs_of(
+    load_contract(Path(__file__).parents[2] / "gates" / "contracts" / "fx100-mi308x.toml"), 3
+)
+LAB: Final = (_PAIRS.max_pairs, _PAIRS.min_pairs)
+"""Most pairs and first look of the lab contract, whose rule is ``robust``."""
 
 # Kinds under which the guarded rule promises its risks; those that only the robust one survives
 # come first beyond them, then what no rule can know.
@@ -51,8 +59,12 @@ PROMISED: Final = (
     Noise("skewed"),
 )
 BEYOND: Final = (Noise("carry_over", 0.5), Noise("effect_drift"), Noise("fixed_order"))
-PROMISES: Final = {"guarded": PROMISED, "robust": (*PROMISED, *BEYOND[:2])}
-"""Which kinds the two recommended rules must hold with 24 pairs; the bench exits 1 otherwise."""
+PROMISES: Final = {
+    ("guarded", 24): PROMISED,
+    ("robust", 24): (*PROMISED, *BEYOND[:2]),
+    ("robust", LAB[0]): (*PROMISED, *BEYOND[:2]),
+}
+"""Which kinds the recommended rules must hold with so many pairs; the bench exits 1 otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +90,7 @@ PLAIN: Final = Rule("plain", 0.0, 0.0)
 FLOORED: Final = Rule("floored", 0.0, 0.75)
 CARRYING: Final = Rule("carrying", 0.3, 0.0)
 GUARDED: Final = Rule("guarded", 0.3, 0.75)
-ROBUST: Final = Rule("robust", 0.5, 0.75)
+ROBUST: Final = Rule("robust", _PAIRS.noise_carry_over, _PAIRS.noise_sd_floor / PAIR_SD)
 
 
 def drop_clause(drop: float, levels: tuple[str, ...], plan: LookPlan, waived: bool) -> ClauseModel:
@@ -121,17 +133,17 @@ class Row:
     pairs_used: float
 
 
-def row(noise: Noise, rule: Rule, max_pairs: int, campaigns: int) -> Row:
+def row(noise: Noise, rule: Rule, max_pairs: int, campaigns: int, first: int) -> Row:
     """The figures of one kind of noise; the retested column grants one retest, 10 % exclusions."""
 
     def one_level(alpha: float, waived: bool, excluded: float = 0.0) -> Characteristic:
-        clause = drop_clause(0.22, ("16",), rule.plan(max_pairs, alpha, RISK), waived)
+        clause = drop_clause(0.22, ("16",), rule.plan(max_pairs, alpha, RISK, first), waived)
         return simulate_gate(
             [clause], campaigns=campaigns, seed=SEED, noise=noise, excluded_share=excluded
         ).gate
 
     def gate(drop: float, gain: float) -> Characteristic:
-        plan = rule.plan(max_pairs, RISK / 2, RISK / SERIES)
+        plan = rule.plan(max_pairs, RISK / 2, RISK / SERIES, first)
         clauses = [drop_clause(drop, LEVELS, plan, waived=False), gain_clause(gain, plan)]
         result = simulate_gate(
             clauses, campaigns=campaigns, seed=SEED, noise=noise, excluded_share=0.1
@@ -164,29 +176,34 @@ def tables(campaigns: int, failures: list[str]) -> Iterator[str]:
     error = 100 * math.sqrt(RISK * (1 - RISK) / campaigns)
     yield (
         f"{campaigns} simulated campaigns a point, seed {SEED}, pair noise sd {PAIR_SD}, looks "
-        f"from pair {MIN_PAIRS}. Percentages; the simulation's standard error at 5 % is "
+        f"after every pair. Percentages; the simulation's standard error at 5 % is "
         f"{error:.1f}. **Bold**: beyond its bound by three of them."
     )
-    for max_pairs in (12, 24):
-        for rule in (PLAIN, FLOORED, CARRYING, GUARDED, ROBUST):
-            yield ""
-            yield (
-                f"#### Rule {rule.name}, at most {max_pairs} pairs "
-                f"(carry_over {rule.carry_over:g}, sd_floor {rule.floor_share:g} x sd)"
-            )
-            yield ""
-            yield (
-                "| noise | PASS at 22 % (bound 5) | same, estimate waived (5) | also with a "
-                "retest and exclusions (5) | gate stopped at design effect (5) | pairs used at "
-                "design + 2, of max (60) |"
-            )
-            yield "|---|---|---|---|---|---|"
-            for noise in (*PROMISED, *BEYOND):
-                figures = row(noise, rule, max_pairs, campaigns)
-                hurt = broken(figures, campaigns)
-                if max_pairs == 24 and hurt and noise in PROMISES.get(rule.name, ()):
-                    failures.append(f"{rule.name}, {noise.kind}: {', '.join(hurt)}")
-                yield _line(figures, campaigns)
+    shapes = [
+        (rule, max_pairs, MIN_PAIRS)
+        for max_pairs in (12, 24)
+        for rule in (PLAIN, FLOORED, CARRYING, GUARDED, ROBUST)
+    ]
+    for rule, max_pairs, first in (*shapes, (ROBUST, *LAB)):
+        lab = ", as in the lab contracts" if (max_pairs, first) == LAB else ""
+        yield ""
+        yield (
+            f"#### Rule {rule.name}, {first} to {max_pairs} pairs{lab} "
+            f"(carry_over {rule.carry_over:g}, sd_floor {rule.floor_share:g} x sd)"
+        )
+        yield ""
+        yield (
+            "| noise | PASS at 22 % (bound 5) | same, estimate waived (5) | also with a "
+            "retest and exclusions (5) | gate stopped at design effect (5) | pairs used at "
+            "design + 2, of max (60) |"
+        )
+        yield "|---|---|---|---|---|---|"
+        for noise in (*PROMISED, *BEYOND):
+            figures = row(noise, rule, max_pairs, campaigns, first)
+            hurt = broken(figures, campaigns)
+            if hurt and noise in PROMISES.get((rule.name, max_pairs), ()):
+                failures.append(f"{rule.name}, {max_pairs} pairs, {noise.kind}: {', '.join(hurt)}")
+            yield _line(figures, campaigns)
 
 
 def _line(figures: Row, campaigns: int) -> str:
@@ -210,18 +227,18 @@ def curve_table(campaigns: int) -> Iterator[str]:
     yield ""
     yield "| rule | " + " | ".join(f"{100 * d:.0f} %" for d in drops) + " |"
     yield "|---" * (len(drops) + 1) + "|"
-    for max_pairs in (12, 24):
-        for rule in (PLAIN, GUARDED, ROBUST):
-            clause = drop_clause(0.25, ("16",), rule.plan(max_pairs, RISK, RISK), waived=False)
-            curve = clause_curve(
-                clause, [-math.log1p(-d) for d in drops], campaigns=campaigns, seed=SEED
-            )
-            cells = [
-                f"{100 * c.p_pass:.0f} / {100 * c.p_fail:.0f} / {100 * c.p_inconclusive:.0f} "
-                f"({c.mean_pairs:.1f})"
-                for c in (point.characteristic for point in curve)
-            ]
-            yield f"| {rule.name}, {max_pairs} | " + " | ".join(cells) + " |"
+    shapes = [(r, m, MIN_PAIRS) for m in (12, 24) for r in (PLAIN, GUARDED, ROBUST)]
+    for rule, max_pairs, first in (*shapes, (ROBUST, *LAB)):
+        clause = drop_clause(0.25, ("16",), rule.plan(max_pairs, RISK, RISK, first), waived=False)
+        curve = clause_curve(
+            clause, [-math.log1p(-d) for d in drops], campaigns=campaigns, seed=SEED
+        )
+        cells = [
+            f"{100 * c.p_pass:.0f} / {100 * c.p_fail:.0f} / {100 * c.p_inconclusive:.0f} "
+            f"({c.mean_pairs:.1f})"
+            for c in (point.characteristic for point in curve)
+        ]
+        yield f"| {rule.name}, {max_pairs} | " + " | ".join(cells) + " |"
     yield ""
     yield "#### The vendor's own 26 / 32 / 26 % at three levels: PASS"
     yield ""
@@ -292,7 +309,7 @@ def main() -> int:
         arguments.write.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", encoding="utf-8")
     sys.stderr.write(f"{time.monotonic() - started:.0f} s\n")
     for failure in failures:
-        sys.stderr.write(f"broken with 24 pairs: {failure}\n")
+        sys.stderr.write(f"a promise is broken: {failure}\n")
     return 1 if failures else 0
 
 

@@ -95,11 +95,21 @@ def clause_model(
 
 
 def grid(clause: CompareClause) -> tuple[float, ...]:
-    """True effects to try: whole percents from well below the zone to beyond the design effect."""
+    """True effects to try: whole percents from well below the zone to beyond the design effect,
+    and the points that a contract names or a sentence speaks of."""
     low, high = _ends(clause)
     step = max(1, math.ceil((high - low) / GRID_POINTS))
     first = low + (round(100 * clause.threshold) - low) % step
-    return tuple(p / 100 for p in range(first, high + 1, step))
+    even = {p / 100 for p in range(first, high + 1, step)}
+    named = (zone_edge(clause), clause.threshold, just_beyond(clause), designed(clause))
+    return tuple(sorted(even | {round(effect, 6) for effect in named}))
+
+
+def just_beyond(clause: CompareClause) -> float:
+    """One point beyond the threshold: what the plain sentence speaks of."""
+    if clause.effect is Effect.RISE:
+        return max(0.0, clause.threshold - 0.01)
+    return clause.threshold + 0.01
 
 
 def _ends(clause: CompareClause) -> tuple[int, int]:

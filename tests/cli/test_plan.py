@@ -129,12 +129,46 @@ def test_a_noise_floor_with_too_few_pairs_is_seen_before_it_is_run() -> None:
 
 
 def test_the_plan_is_printed_with_its_sentence_and_the_origin_of_the_spread(kvgate: Run) -> None:
-    ended = kvgate("plan", "--contract", CONTRACT, "--pair-sd", "0.02", "--truth", "G3.1=0.26")
+    ended = kvgate(
+        "plan", "--contract", CONTRACT, "--pair-sd", "0.02", "--truth", "G3.1=0.26", "--all"
+    )
     assert (ended.code, ended.err) == (0, "")
     assert "log ratio: --pair-sd" in ended.out
     assert "An appliance that truly lowers TTFT p50 by 26 % at every level would be" in ended.out
     assert "(and so raises throughput by 35 %)" in ended.out
     assert "With the true effects named (G3.1 26 %)" in ended.out
+    for clause in CLAUSES:
+        assert f"{clause.id} {clause.text.en}" in ended.out
+
+
+def test_the_plan_of_a_contract_fits_on_one_page(kvgate: Run) -> None:
+    """What stands on it word for word: the golden file is the page of the shipped contract."""
+    ended = kvgate("plan", "--contract", CONTRACT)
+    assert (ended.code, ended.err) == (0, "")
+    lines = ended.out.splitlines()
+    assert len(lines) <= 45
+    assert max(map(len, lines)) <= 80
+    for clause in CLAUSES:
+        assert any(line.startswith(f"  {clause.id} ") for line in lines), clause.id
+    golden = Path(__file__).with_name("golden") / "plan.txt"
+    assert _without_digest(ended.out) == golden.read_text()
+
+
+def _without_digest(page: str) -> str:
+    """The second line names a digest, which changes with every number of the contract."""
+    return page.replace(TERMS.digest[:12], "DIGEST")
+
+
+def test_a_spread_that_g2_measured_elsewhere_is_marked_as_borrowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _measured(monkeypatch, [0.01, -0.01, 0.02, -0.02])
+    other = _p50().model_copy(update={"workload": "miss"})
+    found = spread.spreads((), Path("g2"), [other])
+    assert found.of(other, 1).borrowed
+    assert "nothing in miss" in found.of(other, 1).origin
+    assert found.of(other, 1).sd == found.of(_p50(), 16).sd
+    assert not found.of(_p50(), 16).borrowed
 
 
 def test_a_refused_contract_still_shows_why_and_ends_with_two(kvgate: Run) -> None:

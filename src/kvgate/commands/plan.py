@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,9 +54,13 @@ def plan_command(
     chart: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it all into this .svg or .html.")
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every curve instead of one page.")
+    ] = False,
     json_output: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
-    """Print the operating characteristic of every comparing clause and gate, and the calendar.
+    """Print on one page what a contract's rule would decide, what it costs, and the calendar;
+    with --all the operating characteristic of every comparing clause and gate.
 
     Refuses, with exit code 2, a contract whose gate would accept an appliance at the design effects
     less often than 1 - producer's risk, or whose pairs do not fit between the deadlines. Simulated
@@ -64,6 +68,7 @@ def plan_command(
     those of the contract's [planning], else assumptions for a 480B engine; it is said which.
     """
     from kvgate.commands.plan_document import floor_document, gate_document
+    from kvgate.commands.plan_page import print_calendar, print_page
     from kvgate.commands.spread import spreads
     from kvgate.contract import load_contract
     from kvgate.planning import CAMPAIGNS, SEED, comparing, noise_floors
@@ -83,7 +88,10 @@ def plan_command(
     noise = spreads(pair_sd or (), from_g2, [*clauses, *floors], terms.planning)
     durations = durations_of(terms, start_minutes, prime_seconds, request_seconds)
     plans = [_planned(terms, n, noise, named, durations, upper=False) for n in gates]
-    uppers = [_planned(terms, n, noise, {}, durations, upper=True) for n in gates]
+    measured = any(noise.of(c, level).pairs is not None for c in clauses for level in c.levels)
+    uppers = plans
+    if measured:  # else the bound is the spread itself
+        uppers = [_planned(terms, n, noise, {}, durations, upper=True) for n in gates]
     floor_plans = _floors(terms, noise)
     days = calendar(terms, durations)
     refusals = [_refusal(p) for p in plans if not p.accepted]
@@ -111,13 +119,18 @@ def plan_command(
             }
         )
     else:
-        say(f"Contract {terms.id}, digest {terms.digest}")
-        say(f"Spread (sd) of one pair's log ratio: {noise.source}")
-        say(f"{CAMPAIGNS:,} simulated campaigns a point, seed {SEED}; normal noise")
-        for plan, upper in zip(plans, uppers, strict=True):
-            _print_gate(terms, plan, upper, noise, named)
-        _print_floors(floor_plans)
-        _print_calendar(terms, durations, days)
+        if everything:
+            say(f"Contract {terms.id}, digest {terms.digest}")
+            say(f"Spread (sd) of one pair's log ratio: {noise.source}")
+            say(f"{CAMPAIGNS:,} simulated campaigns a point, seed {SEED}; normal noise")
+            for plan, upper in zip(plans, uppers, strict=True):
+                _print_gate(terms, plan, upper, noise, named)
+            _print_floors(floor_plans)
+            say()
+            print_calendar(terms, durations, days)
+        else:
+            both = list(zip(plans, uppers, strict=True))
+            print_page(terms, both, noise, floor_plans, durations, days, _tried(named))
         if chart is not None:
             say(f"chart: {chart}")
     if refusals:
@@ -229,6 +242,7 @@ def _print_gate(
     noise: Spreads,
     named: dict[str, tuple[float, ...]],
 ) -> None:
+    from kvgate.commands.plan_page import print_ways
     from kvgate.commands.plan_words import gate_sentence, of_100
 
     pairs, gate = plan.pairs, terms.gate(plan.gate)
@@ -253,15 +267,14 @@ def _print_gate(
             f"{of_100(upper.at_design.p_pass)} of 100."
         )
     if plan.at_truth is not None:
-        tried = "; ".join(f"{k} {_percents(v)}" for k, v in named.items())
         say(
-            f"  With the true effects named ({tried}): accepted in "
+            f"  With the true effects named ({_tried(named)}): accepted in "
             f"{of_100(plan.at_truth.p_pass)} of 100, failed in {of_100(plan.at_truth.p_fail)}, "
             f"undecided in {of_100(plan.at_truth.p_inconclusive)}."
         )
     say(f"  {gate_sentence(plan)}")
     say(f"  {_calendar(plan)}")
-    _print_ways(plan)
+    print_ways(plan, indent=4)
     say()
     say(f"  The whole gate, by the true effect of {plan.leading.id}:")
     _print_curve(plan.curve, plan)
@@ -270,52 +283,16 @@ def _print_gate(
 
 
 def _calendar(plan: GatePlan) -> str:
+    from kvgate.commands.plan_words import of_hours
+
     cost, at = plan.cost, plan.at_design
     outcomes = (
         ("accepted", at.pairs_if_pass),
         ("failed", at.pairs_if_fail),
         ("undecided", at.pairs_if_inconclusive),
     )
-    parts = [f"{n:.1f} pairs, {cost.hours(n):.0f} h if {word}" for word, n in outcomes if n]
+    parts = [f"{n:.1f} pairs, {of_hours(cost.hours(n))} h if {word}" for word, n in outcomes if n]
     return f"At the design effects: {'; '.join(parts)}."
-
-
-def _print_ways(plan: GatePlan) -> None:
-    """The ways to measure the same pairs, with their hours."""
-    cost, most = plan.cost, plan.pairs.max_pairs
-    mean, fewest = plan.at_design.mean_pairs, plan.pairs.min_pairs
-    head = ("how the pairs are measured", f"{fewest} pairs", f"{mean:.1f} (mean)", f"{most} (most)")
-    rows: list[tuple[str, ...]] = [head]
-    for words, hours in (
-        ("sessions, pools primed once (this plan)", cost.hours),
-        ("the engine started for every block", cost.blockwise_hours),
-        ("the same, with prompts primed for each block", cost.fresh_hours),
-    ):
-        rows.append((words, *(f"{hours(n):.0f} h" for n in (fewest, mean, most))))
-    table(rows, indent=4)
-
-
-def _print_calendar(terms: Contract, durations: Durations, days: Sequence[Calendar]) -> None:
-    say()
-    say(
-        f"Calendar of {terms.campaign.weeks} weeks; one engine start {durations.start_s / 60:.3g} "
-        f"min, one computed prompt {durations.prime_s:.3g} s, one restored request "
-        f"{durations.request_s:.3g} s"
-    )
-    rows = [("gate", "by day", "days", "one run at most", "with every retest and rerun", "")]
-    for day in days:
-        hours = "facts only" if day.hours is None else f"{day.hours:.0f} h"
-        granted = "-" if day.granted_hours is None else f"{day.granted_hours:.0f} h"
-        fits = "" if day.fits else "DOES NOT FIT"
-        rows.append(
-            (f"G{day.gate}", str(day.deadline_day), str(day.window_days), hours, granted, fits)
-        )
-    table(rows, indent=2)
-    total = sum(d.hours for d in days if d.hours is not None)
-    say(
-        f"  all gates once, at most: {total:.0f} h of {24 * 7 * terms.campaign.weeks} h; "
-        f"{total / 8:.0f} days of 8 h or {total / 24:.0f} days and nights"
-    )
 
 
 def _no_time(day: Calendar) -> str:
@@ -344,18 +321,18 @@ def _print_clause(item: ClausePlan, plan: GatePlan, noise: Spreads) -> None:
 
 
 def _print_curve(curve: Sequence[tuple[float, Characteristic]], plan: GatePlan) -> None:
-    from kvgate.commands.plan_words import of_100
+    from kvgate.commands.plan_words import of_100, of_hours
 
     rows = [("true", "PASS", "FAIL", "open", "pairs", "hours", "PASS")]
     for effect, at in curve:
         rows.append(
             (
-                f"{100 * effect:.0f} %",
+                f"{100 * effect:.3g} %",
                 of_100(at.p_pass),
                 of_100(at.p_fail),
                 of_100(at.p_inconclusive),
                 f"{at.mean_pairs:.1f}",
-                f"{plan.cost.hours(at.mean_pairs):.0f}",
+                of_hours(plan.cost.hours(at.mean_pairs)),
                 "#" * round(BAR * at.p_pass),
             )
         )
@@ -374,5 +351,9 @@ def _print_floors(floors: Sequence[FloorPlan]) -> None:
         )
 
 
-def _percents(effects: Sequence[float]) -> str:
-    return " / ".join(f"{100 * e:g} %" for e in effects)
+def _tried(named: Mapping[str, Sequence[float]]) -> str:
+    """The effects of ``--truth`` in words: "G3.1 26 % / 32 %"."""
+    return "; ".join(
+        f"{clause} {' / '.join(f'{100 * e:g} %' for e in effects)}"
+        for clause, effects in named.items()
+    )

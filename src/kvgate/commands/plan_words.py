@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kvgate.analyse.characteristic import Characteristic
 from kvgate.contract import CompareClause
 from kvgate.criterion import Effect
-from kvgate.planning import ClausePlan, GatePlan, implied
+from kvgate.planning import ClausePlan, GatePlan, implied, just_beyond
 
 
 def of_100(p: float) -> str:
@@ -15,11 +15,16 @@ def of_100(p: float) -> str:
     return f"{100 * p:.1f}".removesuffix(".0")
 
 
+def of_hours(hours: float) -> str:
+    """Hours as a person plans them: tenths only where few hours are meant."""
+    return f"{hours:.0f}" if hours >= 9.95 else f"{hours:.1f}"
+
+
 def sentence(plan: ClausePlan) -> str:
     """The plain sentence: one point beyond the threshold, in this clause's own words."""
     effect, found = _just_beyond(plan.clause, plan.effects, [p.characteristic for p in plan.curve])
     return (
-        f"An appliance that truly {_does(plan.clause, effect)} at every level would be accepted by "
+        f"An appliance that truly {does(plan.clause, effect)} at every level would be accepted by "
         f"this clause in {of_100(found.p_pass)} of 100 campaigns."
     )
 
@@ -30,10 +35,13 @@ def gate_sentence(plan: GatePlan) -> str:
     effect, found = _just_beyond(plan.leading, effects, [c for _, c in plan.curve])
     clauses = [c.clause for c in plan.clauses]
     others = implied(clauses, plan.leading, effect)
-    also = [_does(c, others[c.id][0]) for c in clauses if c.id in others and c != plan.leading]
+    # What follows is no point of anybody's: whole percents say enough.
+    also = [
+        does(c, round(others[c.id][0], 2)) for c in clauses if c.id in others and c != plan.leading
+    ]
     so = f" (and so {', '.join(also)})" if also else ""
     return (
-        f"An appliance that truly {_does(plan.leading, effect)}{so} at every level would be "
+        f"An appliance that truly {does(plan.leading, effect)}{so} at every level would be "
         f"accepted by the whole gate in {of_100(found.p_pass)} of 100 campaigns."
     )
 
@@ -41,13 +49,14 @@ def gate_sentence(plan: GatePlan) -> str:
 def _just_beyond(
     clause: CompareClause, effects: Sequence[float], found: Sequence[Characteristic]
 ) -> tuple[float, Characteristic]:
-    point = clause.threshold + (-0.01 if clause.effect is Effect.RISE else 0.01)
+    point = just_beyond(clause)
     return min(zip(effects, found, strict=True), key=lambda item: abs(item[0] - point))
 
 
-def _does(clause: CompareClause, effect: float) -> str:
+def does(clause: CompareClause, effect: float) -> str:
+    """What an appliance with a true effect does, in this clause's own words."""
     verb = "lowers" if clause.effect is Effect.DROP else "raises"
     what = {"ttft": "TTFT", "itl": "ITL"}.get(clause.metric, clause.metric)
     if clause.statistic in {"p50", "p99"}:
         what += f" {clause.statistic}"
-    return f"{verb} {what} by {100 * effect:.0f} %"
+    return f"{verb} {what} by {100 * effect:.3g} %"

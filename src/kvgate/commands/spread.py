@@ -31,11 +31,13 @@ UPPER: Final = 0.80
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A spread with its origin: ``pairs`` is None where it was not measured."""
+    """A spread with its origin: ``pairs`` is None where it was not measured; ``borrowed`` where it
+    was measured in another workload only."""
 
     sd: float
     origin: str
     pairs: int | None = None
+    borrowed: bool = False
 
     @property
     def upper(self) -> float:
@@ -75,6 +77,12 @@ class Spreads:
         if exact is not None:
             return exact
         others = {k[3]: s for k, s in self._found.items() if k[:3] == key}
+        elsewhere = [s for k, s in self._found.items() if k[:2] == key[:2]]
+        if not others and elsewhere:
+            # No promise about this workload: the noisiest of the others, and it is said.
+            noisiest = max(elsewhere, key=lambda s: s.sd)
+            origin = f"{noisiest.origin}; G2 measured nothing in {clause.workload}"
+            return Spread(noisiest.sd, origin, noisiest.pairs, borrowed=True)
         if not others:
             raise CannotMeasure(
                 f"G2's pairs say nothing of {name} in {clause.workload}",
