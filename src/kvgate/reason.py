@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
-Param = str | int | float | None
+from kvgate.causes import CAUSES
+
+Param: TypeAlias = "str | int | float | Reason | None"
+"""A figure, a name, or the cause of the reason: a reason of its own."""
 
 TEXTS: Final[Mapping[str, tuple[str, str]]] = {
+    **CAUSES,
     # clause reasons
     "met": ("requirement met", "满足要求"),
     "below_threshold": (
@@ -312,7 +316,31 @@ class Reason:
 
     def text(self, lang: str = "en") -> str:
         """The sentence in ``lang`` ("en" or "zh")."""
-        return TEXTS[self.code][1 if lang == "zh" else 0].format(**self.params)
+        said = {
+            key: value.text(lang) if isinstance(value, Reason) else value
+            for key, value in self.params.items()
+        }
+        return TEXTS[self.code][1 if lang == "zh" else 0].format(**said)
 
     def __str__(self) -> str:
         return self.text()
+
+    @classmethod
+    def of(cls, plain: object) -> Reason | None:
+        """What a piece of evidence gives as ``{"code": ..., "params": {...}}``; None where that is
+        no reason that this version can say."""
+        if not isinstance(plain, Mapping) or not isinstance(plain.get("params"), Mapping):
+            return None
+        code, params = plain.get("code"), plain["params"]
+        if (
+            not isinstance(code, str)
+            or code not in TEXTS
+            or not all(isinstance(v, str | int | float) for v in params.values())
+        ):
+            return None
+        reason = cls(code, dict(params))
+        try:
+            reason.text()
+        except (KeyError, ValueError, IndexError, AttributeError):
+            return None
+        return reason

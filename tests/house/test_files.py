@@ -135,7 +135,9 @@ def test_every_reason_that_is_given_has_its_sentence_and_its_figures() -> None:
 
 def test_no_sentence_is_left_that_nobody_says() -> None:
     said = {code for _, code, _ in reasons_made()}
-    source = "".join(text_of(p) for p in PYTHON if "src" in p.parts and p.name != "reason.py")
+    source = "".join(
+        text_of(p) for p in PYTHON if "src" in p.parts and p.name not in {"reason.py", "causes.py"}
+    )
     unsaid = {code for code in TEXTS if code not in said and f'"{code}"' not in source}
     assert unsaid == set()
 

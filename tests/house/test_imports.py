@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "kvgate"
 CONCEPTS = {
     "canonical", "contract", "contract_gates", "contract_lines", "contract_rules",
     "contract_tables", "criterion", "errors",
-    "inventory", "numbers", "reason", "record", "verdict", "waiver",
+    "causes", "inventory", "numbers", "reason", "record", "verdict", "waiver",
 }  # fmt: skip
 # Whom a room may import beside the concepts; rooms that are not named here may import any.
 MAY_IMPORT: dict[str, set[str]] = {

@@ -19,7 +19,7 @@ def value(metric: str, **commands: dict[str, Any]) -> tuple[float | str | None, 
               "kernel_log_24h")  # fmt: skip
     facts = {"commands": {name: command(rc=None) for name in absent} | commands, "files": {}}
     found = {o.metric: o for o in observe_host("h", facts, None)}[metric]
-    return found.value, found.detail
+    return found.value, "" if found.cause is None else found.cause.text()
 
 
 LOG = "usb 1-1: new device\nmce: [Hardware Error]: Machine check\nnvme0: I/O error, dev nvme0n1\n"
@@ -73,4 +73,4 @@ def test_a_gid_speaks_only_for_the_interface_that_was_named(
     facts = {"commands": {}, "files": {}, "gids": [gid], "link": link}
     found = {o.metric: o for o in observe_host("h", facts, None)}["rocev2_gid"]
     assert found.value == expected
-    assert found.detail
+    assert (found.cause is None) is named

@@ -13,6 +13,7 @@ from kvgate.contract import LimitClause
 from kvgate.contract_tables import Text
 from kvgate.decide.judge import arms_under_test
 from kvgate.decide.limits import judge_limit
+from kvgate.reason import Reason
 from kvgate.verdict import ClauseVerdict, Verdict
 
 from .builders import (
@@ -112,7 +113,7 @@ def test_a_host_of_the_buyers_stops_no_vendor(
     analysis = with_facts((observed("memory", "one", value),), {group: ("one",)})
     found = judge_limit(limit_clause(hosts=group, **terms), analysis)
     assert (found.verdict, found.reason.code) == (Verdict.INVALID, "not_the_appliances")
-    assert found.reason.params["because"] == group
+    assert found.reason.params["because"] == Reason("of_the_buyers_hosts", {"group": group})
 
 
 @pytest.mark.parametrize("arm, verdict", [

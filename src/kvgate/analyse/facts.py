@@ -15,9 +15,11 @@ from typing import Any
 
 from kvgate.analyse.results import Observed
 from kvgate.criterion import METRICS
+from kvgate.reason import Reason
 
 Facts = Mapping[str, Any]
-Reading = tuple[float | str | None, str]
+Reading = tuple[float | str | None, Reason | None]
+"""A value, else why there is none."""
 
 
 def observe_host(host: str, facts: Facts, device: Facts | None) -> Iterator[Observed]:
@@ -32,64 +34,69 @@ def observe_host(host: str, facts: Facts, device: Facts | None) -> Iterator[Obse
             yield _observed(metric, host, *_guarded(read, facts))
 
 
-def _observed(metric: str, host: str, value: float | str | None, detail: str) -> Observed:
+def _observed(metric: str, host: str, value: float | str | None, cause: Reason | None) -> Observed:
     if isinstance(value, float) and not math.isfinite(value):
-        value, detail = None, "not a finite number"
-    return Observed(metric, host, value, METRICS[metric].unit, detail)
+        value, cause = None, Reason("not_finite")
+    return Observed(metric, host, value, METRICS[metric].unit, cause)
 
 
 def _guarded(read: Callable[[Facts], Reading], facts: Facts) -> Reading:
     try:
         return read(facts)
     except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
-        return None, f"unreadable: {type(error).__name__} {error}"[:200]
+        return None, Reason("unreadable", {"said": f"{type(error).__name__} {error}"[:200]})
 
 
 def _of_key(key: str) -> Callable[[Facts], Reading]:
     def read(facts: Facts) -> Reading:
         found = facts.get(key)
         if isinstance(found, bool) or not isinstance(found, int | float | str) or found == "":
-            return None, f"{key} is missing"
-        return (found if isinstance(found, str) else float(found)), ""
+            return None, Reason("fact_missing", {"what": key})
+        return (found if isinstance(found, str) else float(found)), None
 
     return read
 
 
 def _device_link_rate(facts: Facts) -> Reading:
-    value, detail = _of_key("link_gbit_per_s")(facts)
-    return (value * 1e9 if isinstance(value, float) else None), detail
+    value, cause = _of_key("link_gbit_per_s")(facts)
+    return (value * 1e9 if isinstance(value, float) else None), cause
 
 
 def _memory(facts: Facts) -> Reading:
     found = re.search(r"^MemTotal:\s+(\d+) kB", facts["files"]["meminfo"] or "", re.MULTILINE)
-    return (float(found.group(1)) * 1024, "") if found else (None, "no MemTotal in /proc/meminfo")
+    if found is None:
+        return None, Reason("fact_missing", {"what": "MemTotal (/proc/meminfo)"})
+    return float(found.group(1)) * 1024, None
 
 
 def _link(name: str, factor: float) -> Callable[[Facts], Reading]:
     def read(facts: Facts) -> Reading:
         link = facts["link"]
         if link is None:
-            return None, "no interface named: set kvgate_roce_interface in the inventory"
+            return None, Reason("no_interface")
         number = float(link[name])
-        return (None, f"{name} is {number:g}") if number < 0 else (number * factor, "")
+        if number < 0:
+            return None, Reason("fact_negative", {"what": name, "found": f"{number:g}"})
+        return number * factor, None
 
     return read
 
 
 def _flaps(facts: Facts) -> Reading:
-    value, detail = _link("carrier_changes", 1)(facts)
-    return (max(0.0, value - 2) if isinstance(value, float) else None), detail
+    value, cause = _link("carrier_changes", 1)(facts)
+    return (max(0.0, value - 2) if isinstance(value, float) else None), cause
 
 
-def _command(facts: Facts, name: str) -> tuple[str | None, str]:
+def _command(facts: Facts, name: str) -> tuple[str | None, Reason | None]:
     said = facts["commands"][name]
-    if said["rc"] is None:
-        return None, f"{said['argv'][0]}: {said['stderr'] or 'did not run'}"
-    if said["rc"] != 0:
-        return None, f"{said['argv'][0]} ended with {said['rc']}: {said['stderr'].strip()[:100]}"
+    rc, told = said["rc"], str(said["stderr"] or "–").strip()[:100]
+    if rc is None:
+        return None, Reason("tool_silent", {"tool": said["argv"][0], "said": told})
+    if rc != 0:
+        return None, Reason("tool_failed", {"tool": said["argv"][0], "rc": rc, "said": told})
     if said["cut_off"]:
-        return None, f"{said['argv'][0]} said more than was kept: what is missing is not known"
-    return said["stdout"], ""
+        return None, Reason("tool_cut_off", {"tool": said["argv"][0]})
+    return said["stdout"], None
 
 
 def _nvme_count(facts: Facts) -> Reading:
@@ -97,41 +104,44 @@ def _nvme_count(facts: Facts) -> Reading:
     if text is None:
         return None, why
     devices = json.loads(text).get("Devices")
-    return (float(len(devices)), "") if isinstance(devices, list) else (None, "no Devices listed")
+    return (
+        (float(len(devices)), None) if isinstance(devices, list) else (None, Reason("no_nvme_list"))
+    )
 
 
 def _nvme_warnings(facts: Facts) -> Reading:
     logs = facts["nvme_smart"]
     if not logs:
-        return None, "no NVMe device found"
+        return None, Reason("no_nvme")
     total = 0
     for device, said in sorted(logs.items()):
         if said["rc"] is None or not said["stdout"]:
-            return None, f"{device}: {said['stderr'] or 'no answer'}"
+            told = str(said["stderr"] or "–").strip()[:100]
+            return None, Reason("tool_silent", {"tool": f"nvme {device}", "said": told})
         warning = json.loads(said["stdout"])["critical_warning"]
         # nvme-cli gives the bit field as a number or, since 2.0, as an object with its value.
         total += int(warning["value"] if isinstance(warning, dict) else warning)
-    return float(total), ""
+    return float(total), None
 
 
 def _gid(facts: Facts) -> Reading:
     """Index of a routable IPv4-mapped RoCE v2 GID, the lowest one."""
     if facts["link"] is None:
         # Any other card's GID would speak for the one under test.
-        return None, "no interface named: set kvgate_roce_interface in the inventory"
+        return None, Reason("no_interface")
     for entry in facts["gids"]:
         if entry["type"] != "RoCE v2" or not entry["gid"]:
             continue
         mapped = ipaddress.IPv6Address(entry["gid"]).ipv4_mapped
         if mapped is not None and not mapped.is_link_local:
-            return str(entry["index"]), f"{entry['device']} {mapped}"
-    return None, "no IPv4 RoCE v2 GID" if facts["gids"] else "no RDMA device"
+            return str(entry["index"]), None
+    return None, Reason("no_gid") if facts["gids"] else Reason("no_rdma")
 
 
 def _clock_offset(facts: Facts) -> Reading:
     """``chronyc -c tracking``: field 5 is the system time's offset from NTP in seconds."""
     text, why = _command(facts, "chronyc_tracking")
-    return (None, why) if text is None else (abs(float(text.strip().split(",")[4])), "")
+    return (None, why) if text is None else (abs(float(text.strip().split(",")[4])), None)
 
 
 _GPU_COUNTS: Mapping[str, Callable[[str], int]] = {
@@ -153,8 +163,8 @@ def _gpus(facts: Facts) -> Reading:
     for name, count in _GPU_COUNTS.items():
         text, _ = _command(facts, name)
         if text is not None:
-            return float(count(text)), name
-    return None, "none of amd-smi, npu-smi, nvidia-smi answered"
+            return float(count(text)), None
+    return None, Reason("no_gpu_tool")
 
 
 _KERNEL_ERROR = re.compile(r"mce:|Machine Check|AER:|I/O error|Hardware Error", re.IGNORECASE)
@@ -167,14 +177,14 @@ def _kernel_errors(facts: Facts) -> Reading:
     # journalctl's own remarks ("-- No entries --") are no lines of the kernel.
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("-- ")]
     if not lines:
-        return None, "the kernel log of 24 h is empty: it may not be readable"
-    return float(sum(1 for line in lines if _KERNEL_ERROR.search(line))), ""
+        return None, Reason("kernel_log_empty")
+    return float(sum(1 for line in lines if _KERNEL_ERROR.search(line))), None
 
 
 def _dmi(name: str) -> Callable[[Facts], Reading]:
     def read(facts: Facts) -> Reading:
         text = (facts["files"][name] or "").strip()
-        return (text, "DMI") if text else (None, f"{name} cannot be read (root needed?)")
+        return (text, None) if text else (None, Reason("needs_root", {"what": name}))
 
     return read
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kvgate.analyse.block import BlockStatistics
 from kvgate.plan import Cell
+from kvgate.reason import Reason
 from kvgate.verdict import About, Condition, Exclusion
 
 INTERRUPTED: Final = "interrupted"
@@ -74,14 +75,14 @@ class Observed:
     """A value of a metric at one place: a host's fact or a number of a long run.
 
     ``about`` says whom a value outside its limit speaks about; None leaves that to the metric.
-    ``detail`` says why there is no value, or why it speaks about nobody but the appliance or not.
+    ``cause`` says why there is no value, or why it speaks about nobody but the appliance or not.
     """
 
     metric: str
     where: str
     value: float | str | None
     unit: str
-    detail: str = ""
+    cause: Reason | None = None
     about: About | None = None
 
 
@@ -111,7 +112,8 @@ class SoakWindow:
 class SoakEvent:
     """Something that happened in a long run: an injected fault with its proof, or a restart.
 
-    ``ended_s`` is when the injection was over (None: not told).
+    ``ended_s`` is when the injection was over (None: not told); ``cause`` says ``detail`` in
+    every language, where it was ours to say.
     """
 
     at_s: float
@@ -119,6 +121,7 @@ class SoakEvent:
     detail: str
     proved: bool | None
     ended_s: float | None = None
+    cause: Reason | None = None
 
 
 Configuration = Mapping[str, Mapping[str, str]]

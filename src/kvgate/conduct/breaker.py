@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from kvgate.reason import Reason
+
 LEAST: Final = 20
 """Finished requests without which a share says nothing; or two rounds of the level."""
 
@@ -24,8 +26,8 @@ class Breaker:
         self._least = max(LEAST, 2 * level)
         self._told: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
 
-    def tell(self, now_s: float, done: int, failed: int) -> str:
-        """Counts since the run's start at ``now_s``; why the run is lost, empty where it is not."""
+    def tell(self, now_s: float, done: int, failed: int) -> Reason | None:
+        """Counts since the run's start at ``now_s``; why the run is lost, None where it is not."""
         told = self._told
         if (done, failed) != told[-1][1:]:
             told.append((now_s, done, failed))
@@ -36,5 +38,6 @@ class Breaker:
         finished, lost = done - done_before, failed - failed_before
         young = now_s < self._window_s / 2 and lost < finished
         if finished >= self._least and lost / finished > self._limit and not young:
-            return f"{lost} of {finished} failed within {self._window_s:,.0f} s"
-        return ""
+            told_s = f"{self._window_s:,.0f}"
+            return Reason("too_many_failed", {"count": lost, "n": finished, "seconds": told_s})
+        return None

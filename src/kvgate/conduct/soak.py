@@ -315,9 +315,8 @@ def _faults(
                 bench.progress.step()
             lost = breaker.tell(now_s(), load.counts.done, load.counts.failed)
             if lost:
-                events.append(
-                    {"at_s": now_s(), "kind": "breaker", "detail": lost, "proved": True}
-                )  # fmt: skip
+                told_by = {"detail": lost.text(), "cause": asdict(lost)}
+                events.append({"at_s": now_s(), "kind": "breaker", "proved": True, **told_by})
                 load.abandon()
                 break
             if waiting and now_s() >= waiting[0].at_s:
@@ -341,5 +340,6 @@ def _inject(arms: Arms, arm: str, kind: str) -> dict[str, Any]:
     return {
         "kind": kind,
         "detail": str(proof.get("detail", "")),
+        "cause": proof.get("cause"),
         "proved": proof.get("proved") is True,
     }

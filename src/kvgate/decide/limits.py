@@ -28,7 +28,7 @@ _BLOCK_VALUE: dict[str, Callable[[BlockResult], float | None]] = {
 class Found:
     """A value at one place, or the reason why there is none.
 
-    ``about`` and ``detail``: whom a value outside the limit speaks about (None: the metric's own
+    ``about`` and ``cause``: whom a value outside the limit speaks about (None: the metric's own
     rule), and why. ``spoiled``: conditions that the measurement broke; it never passes then.
     """
 
@@ -37,7 +37,7 @@ class Found:
     n: int
     missing: Reason | None = None
     about: About | None = None
-    detail: str = ""
+    cause: Reason | None = None
     spoiled: tuple[str, ...] = ()
 
 
@@ -77,12 +77,15 @@ def _found(
     source = METRICS[clause.metric].source
     if source is Source.FACT:
         about = About.APPLIANCE if clause.hosts == VENDORS_HOSTS else About.ENVIRONMENT
-        why = "" if about is About.APPLIANCE else str(clause.hosts)
-        yield from (replace(f, about=about, detail=why) for f in _of_hosts(clause, analysis))
+        of = Reason("of_the_buyers_hosts", {"group": clause.hosts})
+        cause = None if about is About.APPLIANCE else of
+        yield from (replace(f, about=about, cause=cause) for f in _of_hosts(clause, analysis))
     elif source is Source.BLOCK:
         about = About.APPLIANCE if clause.arm in tested else About.ENVIRONMENT
-        why = "" if about is About.APPLIANCE else str(clause.arm)
-        yield from (replace(f, about=about, detail=why) for f in _of_blocks(clause, analysis, plan))
+        of = Reason("of_another_arm", {"arm": clause.arm})
+        cause = None if about is About.APPLIANCE else of
+        blocks = _of_blocks(clause, analysis, plan)
+        yield from (replace(f, about=about, cause=cause) for f in blocks)
     else:
         values = [o for o in analysis.observed if o.metric == clause.metric]
         if len(values) > 1:
@@ -91,7 +94,7 @@ def _found(
         spoiled = tuple(dict.fromkeys(e.condition.name for e in analysis.soak_exclusions))
         for observed in values:
             found = _one(clause, observed)
-            yield replace(found, about=observed.about, detail=observed.detail, spoiled=spoiled)
+            yield replace(found, about=observed.about, cause=observed.cause, spoiled=spoiled)
 
 
 def _of_hosts(clause: LimitClause, analysis: Analysis) -> Iterator[Found]:
@@ -110,10 +113,10 @@ def _reports(clause: LimitClause, where: str, n: int) -> Reason:
 
 
 def _one(clause: LimitClause, observed: Observed) -> Found:
-    if observed.value is not None or not observed.detail:
+    if observed.value is not None or observed.cause is None:
         return Found(observed.where, observed.value, 1)
     params: dict[str, Param] = {
-        "metric": clause.metric, "where": observed.where, "detail": observed.detail
+        "metric": clause.metric, "where": observed.where, "detail": observed.cause
     }  # fmt: skip
     return Found(observed.where, None, 1, Reason("no_value_because", params))
 
@@ -222,6 +225,6 @@ def _outside(item: Found, reason: Reason, shown: dict[str, str]) -> tuple[Verdic
     if item.about in {None, About.APPLIANCE}:
         return Verdict.FAIL, reason
     params: dict[str, Param] = {
-        "value": shown["value"], "threshold": shown["threshold"], "because": item.detail or "-"
+        "value": shown["value"], "threshold": shown["threshold"], "because": item.cause or "-"
     }  # fmt: skip
     return Verdict.INVALID, Reason("not_the_appliances", params)

@@ -24,11 +24,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from kvgate.errors import CannotMeasure, KvgateError, UsageError
+from kvgate.reason import Reason
 from kvgate.rehearsal.faults import ARMS
 from kvgate.rehearsal.process import start_ticks
 
@@ -265,8 +266,8 @@ def inject(run: RunDirectory, kind: str, store_name: str, engine_port: int) -> d
     """
     if kind == "engine-cache-reset":
         dropped = cold(engine_port)
-        return {"ok": True, "kind": kind, "proved": True,
-                "detail": f"{dropped.get('dropped_tokens')} tokens dropped"}  # fmt: skip
+        told = Reason("tokens_dropped", {"n": dropped.get("dropped_tokens", "?")})
+        return {"ok": True, "kind": kind, "proved": True, **_said(told)}
     if kind != "store-restart":
         raise UsageError(f"no fault {kind!r}", remedy="store-restart or engine-cache-reset")
     name = f"store-{store_name}"
@@ -281,8 +282,13 @@ def inject(run: RunDirectory, kind: str, store_name: str, engine_port: int) -> d
         "ok": True,
         "kind": kind,
         "proved": gone and new.pid != old.pid,
-        "detail": f"{name}: pid {old.pid} ended, pid {new.pid} answers",
+        **_said(Reason("process_replaced", {"name": name, "old": old.pid, "new": new.pid})),
     }
+
+
+def _said(cause: Reason) -> dict[str, Any]:
+    """An event's proof as text, and as what each language says it from."""
+    return {"detail": cause.text(), "cause": asdict(cause)}
 
 
 def cold(engine_port: int) -> dict[str, Any]:

@@ -279,7 +279,7 @@ def _events(source: ReportInput, t: Texts) -> tuple[tuple[str, ...], ...]:
             count(i),
             number(e.at_s, "s", t.lang),
             t.find(f"event.{e.kind}", e.kind),
-            e.detail,
+            e.detail if e.cause is None else reason_text(e.cause, t),
             proof[e.proved],
         )
         for i, e in enumerate(events, start=1)

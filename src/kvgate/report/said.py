@@ -31,6 +31,8 @@ def _said(params: Mapping[str, Param], t: Texts) -> dict[str, Param]:
 
 
 def _param(key: str, value: Param, t: Texts) -> Param:
+    if isinstance(value, Reason):
+        return reason_text(value, t)
     if not isinstance(value, str):
         return value
     say = _SAYERS.get(key)
@@ -60,15 +62,6 @@ def _decision(value: str, t: Texts) -> str:
     return t.find(f"decision.{value}.word", value)
 
 
-def _because(value: str, t: Texts) -> str:
-    """A cause in the evidence's own words, or the conditions that a long run broke."""
-    slug = re.sub(r"[^a-z0-9]+", "_", value.lower()).strip("_")
-    names = value.split(", ")
-    if all(f"condition.{name}" in t.sentences for name in names):
-        return _each("condition")(value, t)
-    return t.find(f"because.{slug}", value)
-
-
 _SAYERS: Final[Mapping[str, Callable[[str, Texts], str]]] = {
     "where": place,
     "metric": metric_words,
@@ -86,8 +79,8 @@ _SAYERS: Final[Mapping[str, Callable[[str, Texts], str]]] = {
     "party": lambda v, t: t.find(f"facts.{v}", v),
     "parties": lambda v, t: t("list").join(t.find(f"facts.{p}", p) for p in v.split(", ")),
     "why": standing_name,
-    "because": _because,
-    "detail": _because,
+    "group": lambda v, t: t.find(f"group.{v}", v),
+    "state": lambda v, t: t.find(f"state.{v}", v),
 }
 
 

@@ -11,7 +11,7 @@ from kvgate.errors import UsageError
 from kvgate.report.assets import assets_dir
 
 LANGUAGES: Final = ("en", "zh")
-PARTS: Final = ("texts", "charts", "money", "soak", "validity", "appendix")
+PARTS: Final = ("texts", "charts", "money", "validity", "appendix")
 """Files of sentences; no key stands in two of them."""
 
 

@@ -13,6 +13,7 @@ from kvgate.analyse.counters import ENGINE
 from kvgate.analyse.results import Answer, BlockResult, SoakWindow
 from kvgate.analyse.soak.series import Clock, Counted
 from kvgate.contract_gates import Canaries
+from kvgate.reason import Reason
 from kvgate.record import Outcome
 from kvgate.verdict import About
 
@@ -66,7 +67,7 @@ class Wrong:
     """How many canary answers are wrong; ``count`` None: nothing can be said, ``why`` says why."""
 
     count: int | None
-    why: str
+    why: Reason | None
     about: About = About.APPLIANCE
 
 
@@ -89,20 +90,20 @@ def wrong_answers(
     restored: their prompt's last use lies so far back that the engine's own tiers cannot hold it.
     """
     if not len(rows):
-        return Wrong(None, "no canary was asked")
+        return Wrong(None, Reason("no_canary"))
     if not reference.answers:
-        return Wrong(None, f"the {plan.reference_arm} arm gave no usable reference")
+        return Wrong(None, Reason("no_reference", {"arm": plan.reference_arm}))
     if not reference.others:
-        return Wrong(None, f"the {plan.reference_arm} arm was not asked again after the soak")
+        return Wrong(None, Reason("reference_not_asked_again", {"arm": plan.reference_arm}))
     tolerance = plan.logprob_tolerance
     known = reference.answers
     own = [differs(known[a.prompt_digest], a, tolerance)
            for a in reference.others if a.prompt_digest in known]  # fmt: skip
     if any(own) or not own:
-        return Wrong(None, f"the engine disagrees with itself in {sum(own)} of {len(own)} answers")
+        return Wrong(None, Reason("engine_unlike_itself", {"count": sum(own), "n": len(own)}))
     unknown = sum(a.prompt_digest not in known for a in answers)
     if unknown:
-        return Wrong(None, f"{unknown} canary answers have no reference")
+        return Wrong(None, Reason("canaries_without_reference", {"n": unknown}))
     texts: dict[tuple[str, ...], str] = {}
     for digest, right in known.items():
         texts.setdefault(right.tokens, digest)
@@ -123,16 +124,16 @@ def wrong_answers(
         elif at is not None and restored and cold:
             sound[at] += 1
     if appliance:
-        return Wrong(appliance, f"{appliance} of {len(told)} canary answers")
+        return Wrong(appliance, Reason("canaries_wrong", {"count": appliance, "n": len(told)}))
     if unclear:
-        return Wrong(unclear, "they were not restored", About.ENVIRONMENT)
+        return Wrong(unclear, Reason("canaries_not_restored"), About.ENVIRONMENT)
     bare = [w for i, w in enumerate(windows) if not w.excused and not sound[i]]
     if bare:
-        return Wrong(None, f"no restored canary between {bare[0].start_s:,.0f} and "
-                           f"{bare[0].end_s:,.0f} s")  # fmt: skip
-    if sum(sound.values()) < plan.min_answers:
-        return Wrong(None, f"{sum(sound.values())} of at least {plan.min_answers} canary answers")
-    return Wrong(0, "")
+        span = {"low": f"{bare[0].start_s:,.0f}", "high": f"{bare[0].end_s:,.0f}"}
+        return Wrong(None, Reason("window_without_canary", span))
+    if (n := sum(sound.values())) < plan.min_answers:
+        return Wrong(None, Reason("few_canaries", {"n": n, "needed": plan.min_answers}))
+    return Wrong(0, None)
 
 
 def _told(

@@ -18,6 +18,7 @@ from kvgate.analyse.soak.faults import Unexplained
 from kvgate.analyse.soak.series import Counted
 from kvgate.analyse.soak.windows import Stretch
 from kvgate.contract import Contract, SoakPlan
+from kvgate.reason import Reason
 from kvgate.record import Outcome
 from kvgate.verdict import About
 
@@ -30,7 +31,7 @@ class Blame:
     """Whom the failures speak about, and why."""
 
     about: About
-    why: str
+    why: Reason
 
 
 def who_failed(
@@ -50,50 +51,47 @@ def who_failed(
     if again.engine:
         return Blame(About.ENVIRONMENT, again.why)
     if seen is None or seen < contract.validity.telemetry_coverage_at_least:
-        return Blame(About.ENVIRONMENT, "the engine did not answer our looks")
+        return Blame(About.ENVIRONMENT, Reason("engine_silent"))
     if False in (reference.healthy_before, reference.healthy_after):
-        return Blame(About.ENVIRONMENT, "the engine fails without the store too")
+        return Blame(About.ENVIRONMENT, Reason("engine_fails_alone"))
     if again.store_alone:
         return Blame(About.APPLIANCE, again.why)
     store = STORE_PREFIX + contract.arms[plan.arm].store
     shown = _shown_by_store(contract, plan, block, requests, store, granted, counted)
-    if shown:
+    if shown is not None:
         return Blame(About.APPLIANCE, shown)
     if reference.both_healthy:
-        return Blame(About.APPLIANCE, "the engine answers without the store, before and after")
-    return Blame(
-        About.ENVIRONMENT,
-        "the store's counters show nothing, and no arm without a store answered before and after",
-    )
+        return Blame(About.APPLIANCE, Reason("engine_answers_alone"))
+    return Blame(About.ENVIRONMENT, Reason("nobody_tells"))
 
 
 def _shown_by_store(
     contract: Contract, plan: SoakPlan, block: Mapping[str, Any], requests: pd.DataFrame,
     store: str, granted: Sequence[Stretch], counted: Counted,
-) -> str:  # fmt: skip
-    """What the store's own counters show against it; empty where nothing."""
+) -> Reason | None:  # fmt: skip
+    """What the store's own counters show against it; None where nothing."""
     errors = grown(block, store, "errors") or 0.0
     # A restart that was planned may leave one behind.
     errors -= sum(counted.grown(store, "errors", a, b) or 0.0 for a, b in granted)
     if errors >= 1:
-        return "the store counted errors"
+        return Reason("store_errors")
     observation: Mapping[str, Any] = block.get("observation") or {}
     silent_s = _silent_s(block, observation, store, granted)
     lasted_s = value(block, "duration_s")
     limit = contract.validity.telemetry_coverage_at_least
     if lasted_s and silent_s / lasted_s > 1 - limit:
-        return "the store did not answer while the engine did"
+        return Reason("store_silent")
     hits = grown(block, store, "hit_tokens")
     got = [grown(block, ENGINE, f"prompt_tokens_{s}") for s in ("external", "engine_cache")]
     failed = int((~requests["outcome"].isin([Outcome.OK.value])).sum())
     if hits is None or None in got or not failed:
-        return ""
+        return None
     prompt = contract.workloads[plan.workload].prompt_tokens
     # What was under way when the run ended is no broken promise.
     owed = hits - sum(g for g in got if g is not None) - plan.level * prompt
     if owed >= HALF * failed * prompt:
-        return "the store promised what it did not deliver"
-    return ""
+        return Reason("store_broke_promise")
+    return None
 
 
 def _silent_s(

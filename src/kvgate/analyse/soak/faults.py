@@ -16,6 +16,7 @@ from kvgate.analyse.results import SoakEvent
 from kvgate.analyse.soak.series import Counted, Floats
 from kvgate.analyse.soak.windows import Stretch
 from kvgate.contract import Fault, SoakPlan
+from kvgate.reason import Reason
 from kvgate.verdict import About
 
 BREAKER: Final = "breaker"
@@ -89,7 +90,7 @@ class Unexplained:
 
     by_target: Mapping[str, int | None]
     about: About
-    why: str
+    why: Reason
 
     @property
     def total(self) -> int | None:
@@ -135,13 +136,13 @@ def unexplained(
         )
     )
     if alone:
-        return Unexplained(counts, About.APPLIANCE, "the store restarted while the engine lived on")
+        return Unexplained(counts, About.APPLIANCE, Reason("store_restarted"))
     why = (
-        "engine and store restarted together: a host or its operator"
+        Reason("restarted_together")
         if ours and engine_too
-        else "the engine restarted while the store lived on"
+        else Reason("engine_restarted")
         if engine_too
-        else "another arm's store restarted"
+        else Reason("other_store_restarted")
     )
     return Unexplained(counts, About.ENVIRONMENT, why)
 
@@ -153,7 +154,6 @@ class Recovery:
     began_s: float
     at_s: float | None
     took_s: float | None
-    why: str = ""
 
 
 def recovery(
@@ -169,7 +169,7 @@ def recovery(
     began_s = fault.began_s
     before = ttft_s[(sent_s >= plan.warmup_s) & (ended_s < began_s) & np.isfinite(ttft_s)]
     if not len(before):
-        return Recovery(began_s, None, None, "no request before the fault")
+        return Recovery(began_s, None, None)
     limit = float(np.median(before)) * (1 + plan.recovered_within)
     after = np.flatnonzero(sent_s >= fault.ended_s)
     after = after[np.argsort(sent_s[after], kind="stable")]
@@ -181,7 +181,7 @@ def recovery(
             first = next(j for j in after[i : i + rounds] if ttft_s[j] <= limit)
             at_s = float(ended_s[first])
             return Recovery(began_s, at_s, at_s - began_s)
-    return Recovery(began_s, None, max(0.0, end_s - began_s), "service was never as before")
+    return Recovery(began_s, None, max(0.0, end_s - began_s))
 
 
 def excused(found: Sequence[Recovery], allowed_s: float | None, end_s: float) -> list[Stretch]:

@@ -42,6 +42,7 @@ from kvgate.analyse.soak.windows import (
 from kvgate.contract import Contract, GateTerms, LimitClause, SoakPlan
 from kvgate.criterion import METRICS
 from kvgate.plan import Cell
+from kvgate.reason import Reason
 from kvgate.record import E2E, TTFT, Outcome
 from kvgate.verdict import About, Condition, Exclusion
 
@@ -184,7 +185,7 @@ def analyse_soak(
 def _event(plain: Mapping[str, Any]) -> SoakEvent:
     return SoakEvent(
         float(plain["at_s"]), str(plain["kind"]), str(plain["detail"]),
-        plain.get("proved") is True, value(plain, "ended_s"),
+        plain.get("proved") is True, value(plain, "ended_s"), Reason.of(plain.get("cause")),
     )  # fmt: skip
 
 
@@ -239,7 +240,7 @@ def _windows(
 def _figures(run: _Run) -> Iterator[Observed]:
     steady, edge_s = run.steady, run.plan.edge_s
     crashed = About.ENVIRONMENT if run.again.engine else None
-    why = run.again.why if crashed else ""
+    why = run.again.why if crashed else None
     blame = who_failed(
         run.contract,
         run.plan,
@@ -303,30 +304,33 @@ def _restored(run: _Run) -> Observed:
     window, share, about = least_restored(
         run.contract, run.plan, run.block, run.steady, run.counted
     )
-    at = "" if window is None else f"lowest from {window.start_s:,.0f} to {window.end_s:,.0f} s"
-    why = "the store was not asked, or had not acknowledged" if about is About.ENVIRONMENT else at
+    why = None
+    if about is About.ENVIRONMENT:
+        why = Reason("store_not_asked")
+    elif window is not None:
+        span = {"low": f"{window.start_s:,.0f}", "high": f"{window.end_s:,.0f}"}
+        why = Reason("lowest_window", span)
     return _observed("soak_restored_share", share, about, why)
 
 
 def _slowed(
-    metric: str, change: float | None, run: _Run, crashed: About | None, why: str
+    metric: str, change: float | None, run: _Run, crashed: About | None, why: Reason | None
 ) -> Observed:
     """A slowing that the arm without a store shows too is not the appliance's."""
     rise = run.reference.ttft_rise
     if crashed is None and change is not None and rise is not None and rise >= change / 2 > 0:
-        told = "the engine without the store slowed too"
-        return _observed(metric, change, About.ENVIRONMENT, told)
+        return _observed(metric, change, About.ENVIRONMENT, Reason("engine_slows_alone"))
     return _observed(metric, change, crashed, why)
 
 
 def _canaries(run: _Run) -> Wrong:
     plan = run.plan.canaries
     if plan is None or len(run.canaries) != 1:
-        return Wrong(None, f"{len(run.canaries)} blocks of canaries, one is wanted")
+        return Wrong(None, Reason("canary_blocks", {"n": len(run.canaries)}))
     part = run.canaries[0]
     state = part.block.get("load_state")
     if state != "done" and not run.broke:
-        return Wrong(None, f"the canaries' client ended as {state}")
+        return Wrong(None, Reason("canary_client", {"state": str(state)}))
     return wrong_answers(
         plan, run.plan.upper_tiers_tokens,
         run.contract.validity.declared_source_share_at_least,
@@ -334,15 +338,15 @@ def _canaries(run: _Run) -> Wrong:
     )  # fmt: skip
 
 
-def _recovered(run: _Run, crashed: About | None, why: str) -> Observed:
+def _recovered(run: _Run, crashed: About | None, why: Reason | None) -> Observed:
     """The longest recovery; every planned fault must have been played to know it."""
     took = [r.took_s for r in run.recoveries]
     if len(took) != len(run.plan.faults) or any(t is None for t in took):
-        return _observed("fault_recovery_time", None, None, "not every fault was played")
+        return _observed("fault_recovery_time", None, None, Reason("fault_not_played"))
     longest = max(t for t in took if t is not None)
     never = [r for r in run.recoveries if r.at_s is None]
     if never and run.allowed_s is not None and longest <= run.allowed_s:
-        return _observed("fault_recovery_time", None, None, "the run ended before it could be told")
+        return _observed("fault_recovery_time", None, None, Reason("ended_too_early"))
     return _observed("fault_recovery_time", longest, crashed, why)
 
 
@@ -354,10 +358,11 @@ def _coverage(block: Mapping[str, Any]) -> float | None:
 
 
 def _observed(
-    metric: str, found: float | None, about: About | None = None, why: str = ""
+    metric: str, found: float | None, about: About | None = None, why: Reason | None = None
 ) -> Observed:
-    detail = why or ("no value" if found is None else "")
-    return Observed(metric, "soak", found, METRICS[metric].unit, detail, about)
+    if why is None and found is None:
+        why = Reason("without_value")
+    return Observed(metric, "soak", found, METRICS[metric].unit, why, about)
 
 
 def _told(observed: Observed, broken: Sequence[Condition]) -> Observed:
@@ -373,4 +378,5 @@ def _told(observed: Observed, broken: Sequence[Condition]) -> Observed:
         return observed
     if observed.value is None:
         return observed
-    return replace(observed, about=who, detail=", ".join(c.name for c in names))
+    broke = Reason("conditions_broken", {"conditions": ", ".join(c.name for c in names)})
+    return replace(observed, about=who, cause=broke)
