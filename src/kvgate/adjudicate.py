@@ -253,6 +253,7 @@ def campaign_facts(
             ),
             relied_on=tuple(ReliedOn(**run) for run in plain.get("relied_on") or ()),
             interruptions=tuple(_interruption(i) for i in plain.get("interruptions") or ()),
+            opened_sha256=str(plain.get("opened_sha256") or ""),
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise CannotMeasure(

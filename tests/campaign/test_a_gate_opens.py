@@ -181,3 +181,12 @@ def test_a_retest_begins_afresh() -> None:
     inconclusive = past(gate=3, verdict=Verdict.INCONCLUSIVE)
     failed = past(gate=3, run=2, verdict=Verdict.FAIL, decision=Decision.HOLD)
     assert opened(past(), inconclusive, failed).extends is None
+
+
+def test_what_a_later_run_saw_must_be_there_as_it_was() -> None:
+    """The newest run of a gate leaves no gap in the numbers; the next gate's run speaks of it."""
+    first, second = past(gate=2), past(gate=2, run=2, verdict=Verdict.FAIL)
+    later = past(gate=3, earlier=(first.spent, second.spent))
+    assert "G2 run 2 is missing: G3 run 1 saw it" in str(closed(first, later))
+    other = replace(second, verdict=Verdict.INVALID)
+    assert "G3 run 1 saw it say FAIL" in str(closed(first, other, later))

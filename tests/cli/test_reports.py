@@ -7,6 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kvgate.adjudicate import TIMES
+from kvgate.evidence.journal import Journal
+from kvgate.evidence.verify import verify
 from kvgate.report.system import missing_system_libraries
 
 from .conftest import Run, write_g1
@@ -58,3 +61,18 @@ def test_a_folder_that_cannot_be_made_is_one_line(
     (tmp_path / "file").write_text("")
     ended = kvgate("report", bundle, "--format", "csv", "--out", tmp_path / "file" / "below")
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+
+
+def test_a_run_that_was_broken_off_behind_its_measurement_is_sealed_first(
+    kvgate: Run, campaign: Path
+) -> None:
+    root = write_g1(campaign, seal=False)
+    ended = kvgate("report", root, "--format", "junit")
+    assert "counts for nothing" in ended.err
+    assert verify(root)  # its measurement had not ended
+    with Journal.open_existing(root) as journal:
+        journal.write_json(TIMES, {"ended_at": "2026-03-01T09:00:00+00:00"})
+    ended = kvgate("report", root, "--format", "junit")
+    assert (ended.code, "judged and sealed now" in ended.err) == (0, True)
+    assert verify(root) == []
+    assert kvgate("judge", root).code == 0

@@ -17,6 +17,7 @@ from kvgate.adjudicate import Judged, campaign_facts, under_test
 from kvgate.analyse.block import BlockStatistics
 from kvgate.analyse.interrupted import interrupted_sessions, mark_interrupted
 from kvgate.analyse.results import Analysis, Answer, BlockResult
+from kvgate.conduct import finish as finish_module
 from kvgate.conduct import gate as gate_module
 from kvgate.conduct import sessions as sessions_module
 from kvgate.conduct import workspace as workspace_module
@@ -93,6 +94,7 @@ class Stage:
         self.draw: Callable[[int, int], float] = lambda pair, attempt: WOBBLE[pair % len(WOBBLE)]
         self.on_block: Callable[[int, str], None] = lambda n, when: None
         self.on_judge: Callable[[], None] = lambda: None
+        self.on_publish: Callable[[], None] = lambda: None
         self.judged: list[dict[str, Any]] = []
         self.primed: list[str] = []
         self.stopped: list[bool] = []
@@ -125,8 +127,9 @@ class Stage:
         monkeypatch.setattr("os.fsync", lambda _descriptor: None)
         monkeypatch.setattr(gate_module, "Arms", Arms)
         monkeypatch.setattr(gate_module, "adjudicate", self._judge)
+        monkeypatch.setattr(finish_module, "adjudicate", self._judge)
         monkeypatch.setattr(workspace_module, "adjudicate", self._judge)
-        monkeypatch.setattr(gate_module, "publish", lambda *_: Published((), (), Path(), Path()))
+        monkeypatch.setattr(gate_module, "publish", self._publish)
         monkeypatch.setattr(sessions_module, "prime", prime)
         monkeypatch.setattr(sessions_module, "still_holds", lambda *_: False)
         monkeypatch.setattr(sessions_module, "measure_block", self._measure)
@@ -164,6 +167,13 @@ class Stage:
             for block in root.glob("blocks/*/block.json")
             for p in block.parent.iterdir()
         }
+
+    def _publish(self, bundle: Path, out: Path, *_: Any) -> Published:
+        self.on_publish()
+        out.mkdir(exist_ok=True)
+        for kind in ("junit.xml", "blocks.csv"):
+            (out / f"{bundle.name}.{kind}").write_text("made up")
+        return Published((), (), out / f"{bundle.name}.junit.xml", bundle / "verdict.json")
 
     def _measure(self, bench: Bench, _arm: RunningArm, place: Place, cell: Cell) -> dict[str, Any]:
         self.blocks += 1

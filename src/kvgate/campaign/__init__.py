@@ -6,6 +6,7 @@ history itself is read from the bundles, so there is no second truth beside the 
 
 from kvgate.campaign.calendar import day_zero, deadline_state, moment_of
 from kvgate.campaign.changes import Change, changes_between, reopened
+from kvgate.campaign.complete import OPENED, Noted, Witnesses
 from kvgate.campaign.opening import open_gate
 from kvgate.campaign.records import (
     CampaignFacts,
@@ -20,14 +21,17 @@ from kvgate.campaign.records import (
 from kvgate.campaign.waived import deadline_of, in_force, proceeds
 
 __all__ = [
+    "OPENED",
     "CampaignFacts",
     "Change",
     "Configuration",
     "Mode",
+    "Noted",
     "Opening",
     "PastRun",
     "Predecessor",
     "ReliedOn",
+    "Witnesses",
     "changes_between",
     "day_zero",
     "deadline_of",

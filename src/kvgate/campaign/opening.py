@@ -8,15 +8,13 @@ from datetime import datetime, timedelta
 
 from kvgate.campaign.calendar import day_zero, deadline_state, moment_of
 from kvgate.campaign.changes import changes_between, reopened
+from kvgate.campaign.complete import NONE, Witnesses, check_complete
 from kvgate.campaign.records import Mode, Opening, PastRun, Predecessor, ReliedOn, utc_text
 from kvgate.campaign.waived import deadline_of, in_force, proceeds
 from kvgate.contract import Contract
 from kvgate.errors import GateClosed
 from kvgate.verdict import Decision, Verdict
 from kvgate.waiver import SignedWaiver
-
-CLOCK_TOLERANCE = timedelta(minutes=5)
-"""Clocks of two controllers differ by less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +28,7 @@ class _Now:
     serials: tuple[str, ...]
     firmware: str
     let_go: Mapping[str, str]
+    witnesses: Witnesses = NONE
 
 
 def open_gate(
@@ -44,10 +43,11 @@ def open_gate(
     firmware: str = "",
     campaign: str = "",
     waivers: Sequence[SignedWaiver] = (),
+    witnesses: Witnesses = NONE,
 ) -> Opening:
     """Whether ``gate`` may open now; raises GateClosed with the reason and the remedy."""
     let_go = in_force(contract, waivers, campaign=campaign, as_of=as_of)
-    now = _Now(contract, history, as_of, rehearsal, serials, firmware, let_go)
+    now = _Now(contract, history, as_of, rehearsal, serials, firmware, let_go, witnesses)
     opening = _open(now, gate, engineering=engineering)
     began = day_zero(contract, [*(p.as_of for p in history), utc_text(as_of)])
     return replace(
@@ -118,7 +118,7 @@ def _not_ended(now: _Now) -> None:
             remedy="see what with `kvgate verify` and `kvgate judge`, restore it from a copy, or "
             "start a new campaign",
         )
-    _complete(now)
+    check_complete(now.history, now.witnesses, as_of=now.as_of)
     stopped = [
         p
         for p in now.history
@@ -130,27 +130,6 @@ def _not_ended(now: _Now) -> None:
             where=stopped[0].path,
             remedy="a new campaign needs --campaign NAME (in a rehearsal: --new-campaign)",
         )
-
-
-def _complete(now: _Now) -> None:
-    """Runs are numbered without a gap and none is dated after now: else evidence was taken away."""
-    runs: dict[int, set[int]] = {}
-    for past in now.history:
-        runs.setdefault(past.gate, set()).add(past.run)
-        moment = moment_of(past.as_of)
-        if moment is not None and moment > now.as_of + CLOCK_TOLERANCE:
-            raise GateClosed(
-                f"G{past.gate} run {past.run} is dated {past.as_of}, after now",
-                where=past.path,
-                remedy="set this machine's clock; the order of runs is part of the evidence",
-            )
-    for gate, numbers in sorted(runs.items()):
-        missing = sorted(set(range(1, max(numbers))) - numbers)
-        if missing:
-            raise GateClosed(
-                f"the evidence of G{gate} run {missing[0]} is missing",
-                remedy="put its folder back; a campaign that loses runs proves nothing",
-            )
 
 
 def _in_time(now: _Now, gate: int) -> None:

@@ -56,6 +56,7 @@ class CampaignFacts:
     ``began`` is day 0 of the deadlines (empty: ``as_of``); ``earlier`` are the campaign's runs
     before this one; ``relied_on`` the passed gates, and the run gone on from, with what was under
     test in them. ``interruptions`` are those after which this very run was gone on with.
+    ``opened_sha256`` is the digest of its line in the campaign's list of runs that were opened.
     """
 
     name: str
@@ -82,6 +83,7 @@ class CampaignFacts:
     waivers: tuple[SignedWaiver, ...] = ()
     relied_on: tuple[ReliedOn, ...] = ()
     interruptions: tuple[Interruption, ...] = ()
+    opened_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ class PastRun:
     ``unmet`` are the clauses (or "G3.deadline") that kept it from its PASS, waived ones left out;
     ``unwaivable`` those of them that nobody can let go. ``waived`` maps what its decision let go to
     the day until which that holds. ``pairs`` counts those measured, earlier ones gone on from too.
+    ``earlier`` are the runs that it saw when it was opened, ``opened_sha256`` is its line in the
+    list of runs.
     """
 
     gate: int
@@ -113,6 +117,12 @@ class PastRun:
     unwaivable: tuple[str, ...] = ()
     waived: Mapping[str, str] = field(default_factory=dict)
     pairs: int | None = None
+    earlier: tuple[RunSpent, ...] = ()
+    opened_sha256: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"G{self.gate} run {self.run}"
 
     @property
     def counts(self) -> bool:

@@ -137,14 +137,20 @@ def report_command(
 ) -> None:
     """Render the report of one or more gate runs: PDF, HTML, JUnit, CSV of the blocks.
 
-    PDF and HTML hold all the bundles in one document; JUnit and CSV are one file per bundle.
+    PDF and HTML hold all the bundles in one document; JUnit and CSV are one file per bundle. A run
+    that was broken off after its measurement had ended is judged and sealed first.
     """
+    from kvgate.conduct.finish import finish, has_ended
     from kvgate.conduct.workspace import Workspace
     from kvgate.evidence.verify import verify
     from kvgate.report import blocks_csv, render_html, render_junit, render_pdf
     from kvgate.report.publish import report_input
     from kvgate.report.render import write_file
 
+    for path in bundles:
+        if has_ended(require_bundle(path)):
+            finish(path)
+            note(f"{path}: was measured to its end and not sealed: it is judged and sealed now")
     all_judged = [judged_bundle(path) for path in bundles]
     for path, judged in zip(bundles, all_judged, strict=True):
         if judged.bundle.manifest is None:

@@ -11,6 +11,7 @@ from typing import Any
 from kvgate.campaign import (
     Mode,
     PastRun,
+    Witnesses,
     changes_between,
     day_zero,
     deadline_of,
@@ -19,6 +20,7 @@ from kvgate.campaign import (
     open_gate,
     proceeds,
 )
+from kvgate.campaign.complete import NONE
 from kvgate.contract import Contract
 from kvgate.errors import GateClosed
 from kvgate.verdict import Decision, Verdict
@@ -34,6 +36,7 @@ class Campaign:
     history: Sequence[PastRun]
     waivers: Sequence[SignedWaiver]
     as_of: datetime
+    witnesses: Witnesses = NONE
 
     @property
     def let_go(self) -> Mapping[str, str]:
@@ -133,6 +136,7 @@ def why_closed(campaign: Campaign, gate: int) -> str | None:
             firmware=campaign.contract.appliance.firmware,
             campaign=campaign.name,
             waivers=campaign.waivers,
+            witnesses=campaign.witnesses,
         )
     except GateClosed as closed:
         return str(closed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -88,7 +89,8 @@ def _campaign(folder: Path, now: datetime) -> tuple[Campaign, str, int | None]:
     contract, inventory = _terms(history)
     began = day_zero(contract, [p.as_of for p in history])
     name = folder.resolve().name
-    campaign = Campaign(name, contract, history, space.waivers(contract), now)
+    waivers = space.waivers(contract)
+    campaign = Campaign(name, contract, history, waivers, now, space.witnesses())
     return campaign, inventory, None if began is None else (now - began).days
 
 
@@ -149,9 +151,18 @@ def _print(told: dict[str, Any], campaign: Campaign) -> None:
     say(f"  spent: {spent['days']:.1f} days, {spent['hours']:.1f} h of the platform{price}")
     for run in campaign.history:
         if run.verdict is None:
-            note(f"{run.path}: no sealed verdict (partial, changed or unreadable); "
-                 "it does not count")  # fmt: skip
+            note(f"{run.path}: {_unsealed(Path(run.path))}; it does not count")
     say(f"next: {told['next_step']}")
+
+
+def _unsealed(bundle: Path) -> str:
+    """Why a run has no verdict that counts, as far as its folder tells."""
+    from kvgate.conduct.finish import has_ended
+
+    with suppress(KvgateError):  # a stranger's folder
+        if has_ended(bundle):
+            return f"measured to its end, not sealed (kvgate report {bundle} finishes it)"
+    return "no sealed verdict (partial, changed or unreadable)"
 
 
 def _row(gate: dict[str, Any]) -> tuple[str, ...]:

@@ -144,7 +144,7 @@ def carry_over(journal: Journal, bundle: Path) -> Earlier:
             raise CannotMeasure(
                 f"the copy of block {block.n} differs from the one in {bundle.name}",
                 where=str(journal.root),
-                remedy="remove this unfinished folder and run the gate again",
+                remedy="restore both from a copy, or start a new campaign",
             )
         numbers.append(block.n)
         if block.block["pair"] is not None and block.block.get("session") not in interrupted:

@@ -6,7 +6,7 @@ import itertools
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from kvgate.adjudicate import TIMES, Judged, adjudicate, reopened_by_change
 from kvgate.campaign import CampaignFacts, Mode, Opening, open_gate, utc_text
 from kvgate.conduct.block import Bench
 from kvgate.conduct.earlier import Earlier, carry_over
+from kvgate.conduct.finish import REMEDY, conclude, finish, to_finish, to_publish
+from kvgate.conduct.openings import note_opened
 from kvgate.conduct.resume import (
     CONTINUED_GATES,
     Unfinished,
@@ -33,7 +35,7 @@ from kvgate.conduct.world import PUT_BACK, changed_host, world_of
 from kvgate.contract import Contract
 from kvgate.drive.arms import Arms, play_log
 from kvgate.drive.playbooks import Playbooks, PlayResult
-from kvgate.errors import GateClosed, KvgateError, UsageError
+from kvgate.errors import GateClosed, Interrupted, KvgateError, UsageError
 from kvgate.evidence.journal import Journal
 from kvgate.evidence.strict_json import read_object
 from kvgate.inventory import Inventory
@@ -83,6 +85,16 @@ def run_gate(order: Order, gate: int, selected: tuple[str, ...], progress: Progr
 
 def _run_gate(order: Order, gate: int, selected: tuple[str, ...], progress: Progress) -> Outcome:
     contract, inventory = order.contract, order.inventory
+    ended = to_finish(order.workspace, gate, contract)
+    if ended is not None:
+        progress.note(f"{ended.name} was measured to its end: it is judged and sealed now")
+        with _concluding(progress):
+            return _published(order, finish(ended), ended, progress)
+    silent = to_publish(order.workspace, gate, contract)
+    if silent is not None:
+        progress.note(f"{silent.name} was sealed and not reported: it is reported now")
+        with _concluding(progress):
+            return _published(order, adjudicate(silent), silent, progress)
     now = datetime.now(UTC)
     opening = open_gate(
         contract,
@@ -95,6 +107,7 @@ def _run_gate(order: Order, gate: int, selected: tuple[str, ...], progress: Prog
         firmware=contract.appliance.firmware,
         campaign=order.workspace.root.name,
         waivers=order.workspace.waivers(contract),
+        witnesses=order.workspace.witnesses(),
     )
     facts = _campaign_facts(order, gate, opening, selected, now)
     left = _left(order, gate, opening, progress)
@@ -104,19 +117,26 @@ def _run_gate(order: Order, gate: int, selected: tuple[str, ...], progress: Prog
         if left is None:
             earlier = _begin(order, opening, facts, journal)
         else:
-            earlier, facts = _go_on(order, gate, opening, left, selected, journal, progress)
+            earlier = _go_on(order, gate, opening, left, selected, journal, progress)
         _measure(order, gate, earlier, journal, progress)
-        journal.write_json(TIMES, {"ended_at": utc_text(datetime.now(UTC))})
-        judged = adjudicate(journal.root)
-        journal.write_bytes("verdict.json", judged.verdict_json)
-        before = facts.predecessor
-        journal.seal(
-            previous_manifest_sha256=None if before is None else before.manifest_sha256,
-            kvgate_version=kvgate.__version__,
-        )
+        with _concluding(progress):
+            judged = conclude(journal)
+    with _concluding(progress):
+        return _published(order, judged, bundle, progress)
+
+
+def _concluding(progress: Progress) -> Signals:
+    """A signal breaks off judging, sealing or reporting with one line; all of it can be taken up
+    again, so nothing is waited for."""
+    return Signals(lambda: None, progress.note, remedy=REMEDY)
+
+
+def _published(order: Order, judged: Judged, bundle: Path, progress: Progress) -> Outcome:
     progress.doing("writing the report")
     try:
         published = publish(bundle, order.workspace.reports, order.workspace.history())
+    except Interrupted:
+        raise
     except Exception as error:  # noqa: BLE001 - a broken report must never cost the verdict
         return Outcome(judged, bundle, None, f"{type(error).__name__}: {error}")
     return Outcome(judged, bundle, published)
@@ -142,7 +162,9 @@ def _left(order: Order, gate: int, opening: Opening, progress: Progress) -> Unfi
 def _begin(order: Order, opening: Opening, facts: CampaignFacts, journal: Journal) -> Earlier:
     journal.write_bytes("contract.toml", order.contract_bytes)
     journal.write_json("inventory.json", order.inventory.model_dump(mode="json"))
-    journal.write_json("campaign.json", facts)
+    # After the folder, so that a line never names a run of which nothing is there.
+    line = note_opened(order.workspace.root, facts.gate, facts.run, facts.as_of)
+    journal.write_json("campaign.json", replace(facts, opened_sha256=line))
     if opening.extends is not None:
         return carry_over(journal, Path(opening.extends.path))
     return Earlier(opening.run)
@@ -156,7 +178,7 @@ def _go_on(
     selected: tuple[str, ...],
     journal: Journal,
     progress: Progress,
-) -> tuple[Earlier, CampaignFacts]:
+) -> Earlier:
     """After an interruption: what stands of the run, marked in its bundle."""
     copied = left.bundle.plan is not None
     earlier, facts = resume(journal, left, selected=selected, now=datetime.now(UTC))
@@ -166,7 +188,7 @@ def _go_on(
     if plan is not None:
         planned = planned_sessions(order.contract, gate, plan, extension=earlier.extension)
         progress.note(told(earlier, left, facts, planned))
-    return earlier, facts
+    return earlier
 
 
 def check_order(order: Order) -> None:
@@ -311,6 +333,8 @@ def _measure(
                 "plan.json",
                 {"gate": gate, "sessions": [], "environment": environment},
             )
+        # Before anything is stopped: from here on nothing needs to be measured again.
+        journal.write_json(TIMES, {"ended_at": utc_text(datetime.now(UTC))})
 
 
 def _facts(

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from kvgate.adjudicate import adjudicate, hours_of, under_test
-from kvgate.campaign import Mode, PastRun, deadline_of
+from kvgate.campaign import Mode, PastRun, Witnesses, deadline_of
+from kvgate.conduct.openings import witnesses
 from kvgate.contract import Contract
 from kvgate.decide.waived import ABOUT_ANSWERS
 from kvgate.errors import KvgateError, UsageError
@@ -26,7 +27,7 @@ from kvgate.evidence.files import FolderLock
 from kvgate.evidence.seal import cannot_write
 from kvgate.evidence.verify import verify
 from kvgate.evidence.waivers import read_waivers
-from kvgate.verdict import Decision, Verdict
+from kvgate.verdict import Decision, RunSpent, Verdict
 from kvgate.waiver import SignedWaiver
 
 _BUNDLE: Final = re.compile(r"g([1-4])-([0-9]{3})")
@@ -74,6 +75,10 @@ class Workspace:
     def bundles(self, gate: int) -> tuple[tuple[int, Path], ...]:
         """Run and folder of every bundle of a gate, in order."""
         return tuple((run, path) for of, run, path in self._bundles() if of == gate)
+
+    def witnesses(self) -> Witnesses:
+        """What else in the folder speaks of runs, so that one cannot be taken away unseen."""
+        return witnesses(self.root, self.reports)
 
     def _bundles(self) -> Iterator[tuple[int, int, Path]]:
         if not self.root.is_dir():
@@ -145,6 +150,8 @@ def past_run(path: Path, gate: int, run: int) -> PastRun:
             hours=hours_of(bundle),
             configuration=under_test(bundle),
             pairs=verdict.get("pairs_measured"),
+            earlier=tuple(RunSpent(**seen) for seen in campaign.get("earlier") or ()),
+            opened_sha256=str(campaign.get("opened_sha256") or ""),
             unmet=_unmet(gate, verdict),
             unwaivable=_unwaivable(verdict),
             waived={

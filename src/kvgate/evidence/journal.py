@@ -160,6 +160,9 @@ class Journal:
         """Say in the bundle that evidence is missing, and why. The journal stays usable."""
         if self._closed:
             return
+        state = read_state(self.root)
+        if state is not None and state.state == "sealed":
+            return  # broken off just behind the seal: nothing is missing
         try:
             self._write_state("partial", reason)
         except OSError:

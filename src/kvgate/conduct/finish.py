@@ -1,0 +1,121 @@
+"""From the end of a measurement to its seal: judge, write the verdict, seal, note it.
+
+Nothing here measures, and every step may be cut off and taken again: what was measured to its end
+is never measured twice and never lost. ``times.json`` says that a measurement ended.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import kvgate
+from kvgate.adjudicate import TIMES, Judged, adjudicate, campaign_facts
+from kvgate.campaign.complete import PUT_BACK
+from kvgate.conduct.earlier import changed_block
+from kvgate.conduct.openings import note_sealed
+from kvgate.conduct.workspace import Workspace
+from kvgate.contract import Contract
+from kvgate.errors import GateClosed
+from kvgate.evidence import layout
+from kvgate.evidence.bundle import Bundle, load_bundle
+from kvgate.evidence.journal import Journal
+from kvgate.evidence.seal import read_state
+from kvgate.evidence.strict_json import read_object
+from kvgate.evidence.verify import verify
+
+REMEDY: Final = (
+    "what was measured is complete and kept; the same command judges, seals and reports it"
+)
+
+
+def has_ended(root: Path) -> bool:
+    """Whether the bundle's measurement ran to its end and nobody sealed it."""
+    state = read_state(root)
+    if state is None or state.state == "sealed":
+        return False
+    return (read_object(root, TIMES) or {}).get("ended_at") is not None
+
+
+def to_finish(space: Workspace, gate: int, contract: Contract) -> Path | None:
+    """The gate's newest bundle where it was measured to its end and not sealed; else None.
+
+    Raises GateClosed where it was measured under another contract, its blocks were changed, or it
+    was sealed before.
+    """
+    newest = space.bundles(gate)[-1:]
+    if not newest or not has_ended(newest[0][1]):
+        return None
+    run, root = newest[0]
+    for noted in space.witnesses().noted:
+        if (noted.gate, noted.run) == (gate, run) and noted.manifest_sha256 is not None:
+            raise GateClosed(
+                f"{root.name} was sealed and is not any more", where=str(root), remedy=PUT_BACK
+            )
+    bundle = load_bundle(root)
+    said = (bundle.campaign or {}).get("contract_digest")
+    if said != contract.digest:
+        raise GateClosed(
+            f"{root.name} was measured to its end under another contract and is not sealed",
+            where=str(root),
+            remedy=f"finish it first: kvgate report {root}",
+        )
+    check_unchanged(bundle)
+    return root
+
+
+def check_unchanged(bundle: Bundle) -> None:
+    """Raises GateClosed where a block is not the bytes that were noted when it was measured."""
+    block = changed_block(bundle)
+    if block is not None:
+        raise GateClosed(
+            f"{bundle.root.name} was measured to its end, but block {block} is not what was "
+            "measured",
+            where=str(bundle.root),
+            remedy="restore it from a copy, or start a new campaign with --campaign NAME",
+        )
+
+
+def conclude(journal: Journal) -> Judged:
+    """Judge what was measured, write the verdict, seal the bundle and note the seal.
+
+    Raises CannotMeasure where the evidence cannot be judged or the disk refuses; a second call on
+    the reopened bundle does the rest.
+    """
+    root = journal.root
+    judged = adjudicate(root)
+    journal.write_bytes(layout.VERDICT, judged.verdict_json)
+    facts = judged.campaign
+    before = facts.predecessor
+    manifest = journal.seal(
+        previous_manifest_sha256=None if before is None else before.manifest_sha256,
+        kvgate_version=kvgate.__version__,
+    )
+    if facts.opened_sha256 and manifest.partial_reason is None:
+        note_sealed(root.parent, facts.gate, facts.run, manifest.sha256)
+    return judged
+
+
+def finish(root: Path) -> Judged:
+    """Conclude a bundle that was measured to its end. Raises as :func:`conclude`, GateClosed where
+    a block was changed, UsageError while another run writes it."""
+    check_unchanged(load_bundle(root))
+    campaign_facts(load_bundle(root).campaign or {}, where=str(root))
+    with Journal.open_existing(root) as journal:
+        return conclude(journal)
+
+
+def to_publish(space: Workspace, gate: int, contract: Contract) -> Path | None:
+    """The gate's newest bundle where it is intact, of this contract, and has no report yet."""
+    newest = space.bundles(gate)[-1:]
+    if not newest:
+        return None
+    root = newest[0][1]
+    state = read_state(root)
+    if state is None or state.state != "sealed":
+        return None
+    said = (read_object(root, layout.CAMPAIGN) or {}).get("contract_digest")
+    written = all(
+        (space.reports / f"{root.name}.{kind}").is_file() for kind in ("junit.xml", "blocks.csv")
+    )
+    return None if written or said != contract.digest or verify(root) else root
