@@ -1,7 +1,8 @@
 """pytest as the lab engineer's console: options, markers, fixtures. No logic of its own.
 
 A FAIL is a failing test. INVALID, a gate that does not open and a run that could not measure are
-errors before the test body. The exit status is 0 only if every selected gate has a PASS.
+errors before the test body. The exit status is 0 only if every selected gate has a PASS in a run
+that is in order: an engineering run ends with 1.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--new-campaign", action="store_true",
         help="start afresh; an earlier campaign of that name is kept under another")  # fmt: skip
     add("--engineering", action="store_true",
-        help="run a gate out of order; such a run never counts")  # fmt: skip
+        help="run a gate out of order; it never counts and pytest ends with 1")  # fmt: skip
     add("--fault", action="append", default=[], metavar="NAME[=VALUE][@ARM[+ARM]]",
         help="play a fault (rehearsal only), from G3 on; see also --fault-from")  # fmt: skip
     add("--fault-from", type=int, default=3, metavar="GATE", help="first gate that plays faults")

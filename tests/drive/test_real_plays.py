@@ -8,13 +8,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kvgate.drive.arms import play_log
-from kvgate.drive.playbooks import Playbooks
+from kvgate.drive.playbooks import Playbooks, _Collector
 from kvgate.errors import CannotMeasure, Interrupted
 
 CANARY = "canary-7d1f"
@@ -184,3 +185,29 @@ def test_after_a_stop_nothing_runs_until_it_is_allowed_again(lab: Path, ended: P
     look = "- hosts: engines\n  gather_facts: false\n  tasks: [{name: Look, ping: {}}]\n"
     (lab / "playbooks" / "try.yml").write_text(look)
     assert plays.run("try", {}, hosts=("one", "two")).hosts == ("one", "two")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_play_that_somebody_killed_says_so_and_by_which_signal(
+    lab: Path, ended: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plays = playbooks(lab, SLOW)
+    pids: list[int] = []
+    honest = _Collector.handle
+
+    def handle(self: _Collector, event: Mapping[str, Any]) -> bool:
+        if isinstance(event.get("pid"), int):
+            pids.append(event["pid"])
+        return honest(self, event)
+
+    monkeypatch.setattr(_Collector, "handle", handle)
+
+    def kill() -> None:
+        os.kill(pids[0], number)
+
+    with once_it_runs(ended, kill), pytest.raises(CannotMeasure) as caught:
+        plays.run("try", {"pid_file": str(ended)}, hosts=("one",))
+    line = str(caught.value)
+    assert line.startswith("playbooks/try.yml: ansible-playbook was killed by ")
+    assert f"{number.name} (signal {number.value})" in line
+    assert "\n" not in line

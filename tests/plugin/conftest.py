@@ -56,7 +56,8 @@ class Gates:
             observed.append(Observed(clause.metric, host, value, clause.unit))
         analysis = Analysis((), (), tuple(observed), (), (), HOSTS, 1.0)
         facts = CampaignFacts(
-            name="c", gate=1, run=1, mode=Mode.COUNTED, rehearsal=True,
+            name="c", gate=1, run=1, rehearsal=True,
+            mode=Mode.ENGINEERING if order.engineering else Mode.COUNTED,
             as_of="2026-03-04T10:00:00+00:00", contract_id=contract.id,
             contract_digest=contract.digest, kvgate_version=kvgate.__version__, inventory="i",
             selected=selected, retests_used=0, reruns_used=0, serials=(), firmware="",

@@ -76,6 +76,14 @@ def test_clauses_that_pass_in_a_gate_that_does_not_exit_with_1(run: Run, gates: 
     assert result.ret == 1
 
 
+def test_an_engineering_run_never_ends_with_0(run: Run, gates: Gates) -> None:
+    result = run("-m", "gate1", "--engineering")
+    result.assert_outcomes(passed=7)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["G1  PASS  no decision*", "*an engineering run proves nothing*"])
+    assert "verdict.json" in result.outlines[-2]
+
+
 @pytest.mark.parametrize("error", [
     GateClosed("G1 does not open: reason", where="campaign", remedy="do this"),
     CannotMeasure("the host is gone", where="host e", remedy="bring it back"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kvgate.campaign import Mode
 from kvgate.conduct.gate import Order, Outcome, check_order, run_gate
 from kvgate.conduct.resume import times
 from kvgate.conduct.workspace import Workspace, workspace
@@ -172,11 +173,13 @@ class Console:
         )
 
     def all_passed(self) -> bool:
-        """Every selected gate ended with a PASS; no gate selected is no success."""
+        """Every selected gate ended with a PASS; no gate selected is no success, nor is a run out
+        of order, whatever its evidence says."""
         ended = [self._ended.get(gate) for gate in self._selection.by_gate]
         return bool(ended) and all(
             isinstance(e, Outcome)
             and e.judged.verdict.verdict is Verdict.PASS
+            and e.judged.campaign.mode is not Mode.ENGINEERING
             and e.published is not None
             for e in ended
         )
@@ -223,6 +226,11 @@ def _lines(gate: int, outcome: Outcome) -> Iterator[str]:
             yield f"      PDF      {pdf}"
         yield f"      HTML     {outcome.published.html[0]}"
         yield f"      JUnit    {outcome.published.junit}"
+    if outcome.judged.campaign.mode is Mode.ENGINEERING:
+        yield (
+            f"      an engineering run proves nothing: G{gate} stays as it was, and pytest ends "
+            "with 1 whatever this run says"
+        )
     yield f"      verdict  {outcome.bundle / 'verdict.json'}"
 
 

@@ -6,6 +6,7 @@ with ignored unreachable hosts "successful"; none of them is one here.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from kvgate.errors import CannotMeasure, Interrupted, UsageError
 
 PLAY_TIMEOUT_S = 1800
 CANCEL_POLL_S = 1
+DYING_POLLS, DYING_POLL_S = 10, 0.005
 LISTING_TIMEOUT_S = 60
 
 
@@ -82,8 +85,11 @@ class Playbooks:
             raise Interrupted(f"the play {name} was stopped before it began")
         collector = _Collector()
         left_over: list[Process] = []
+        killed_by: list[int] = []
 
         def cancelled() -> bool:
+            # ansible-runner reaps the play itself and keeps no signal: it is looked at before.
+            killed_by.extend(signal_that_ended(collector.pid))
             # What the play runs must be known before ansible-runner ends their parent.
             if self._stop and not left_over and collector.pid is not None:
                 left_over.extend(below(collector.pid))
@@ -123,6 +129,8 @@ class Playbooks:
                 where=where,
                 remedy="check that the hosts answer and that no task waits for input",
             )
+        if runner.rc is None:
+            raise killed(killed_by, where=where)
         collector.raise_for_faults(where)
         check_stats(collector.stats, expected=hosts, where=where, hint=stdout_tail)
         if runner.status != "successful":
@@ -132,6 +140,33 @@ class Playbooks:
                 remedy="run ansible-playbook by hand to see why",
             )
         return PlayResult(name, tuple(hosts), tuple(collector.events), collector.published)
+
+
+def killed(by: Sequence[int], *, where: str) -> CannotMeasure:
+    """The fault that a play was ended by a signal from outside; ``by`` holds its number if known.
+
+    ansible-runner has no exit code then, and what the play printed last has nothing to do with it.
+    """
+    word = f"{signal.Signals(by[0]).name} (signal {by[0]})" if by else "a signal"
+    return CannotMeasure(
+        f"ansible-playbook was killed by {word} before the play ended",
+        where=where,
+        remedy="look for an out-of-memory kill in the kernel's log, or ask who ended it; run again",
+    )
+
+
+def signal_that_ended(pid: int | None) -> tuple[int, ...]:
+    """The number of the signal that ended our child ``pid``, which stays to be reaped; empty where
+    it lives, ended by itself, or is no child of ours."""
+    with contextlib.suppress(ChildProcessError):
+        # Its terminal closes a moment before it can be waited for, and only now are we asked.
+        for _ in range(DYING_POLLS if pid is not None else 0):
+            ended = os.waitid(os.P_PID, pid or 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is not None:
+                by_signal = ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
+                return (ended.si_status,) if by_signal else ()
+            time.sleep(DYING_POLL_S)
+    return ()
 
 
 def check_stats(
