@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
+from kvgate.cells import AXES
 from kvgate.contract_gates import (
     AnswersClause,
     CellPlan,
@@ -34,13 +35,16 @@ from kvgate.contract_tables import (
     Arm,
     Changes,
     Costs,
+    Distance,
     Follows,
     Frozen,
     Model,
     Name,
+    Parallelism,
     Parties,
     Planning,
     Risk,
+    Strategy,
     Terms,
     Text,
     Validity,
@@ -88,6 +92,9 @@ class Contract(Frozen):
     planning: Planning | None = None
     model: Model
     arms: dict[Name, Arm]
+    parallelism: dict[Name, Parallelism] = Field(default_factory=dict)
+    strategy: dict[Name, Strategy] = Field(default_factory=dict)
+    distance: dict[Name, Distance] = Field(default_factory=dict)
     workloads: dict[Name, Workload]
     validity: Validity
     gate1: GateTerms | None = None
@@ -102,6 +109,11 @@ class Contract(Frozen):
             raise UsageError(f"the contract {self.id} has no gate {number}")
         return terms
 
+    def instances(self, parallelism: str) -> int:
+        """Engines on the host in that parallelism; one where the contract does not define it."""
+        found = self.parallelism.get(parallelism)
+        return 1 if found is None else found.instances
+
     @property
     def gates(self) -> tuple[int, ...]:
         return tuple(n for n in GATES if getattr(self, f"gate{n}") is not None)
@@ -115,7 +127,8 @@ class Contract(Frozen):
     @model_validator(mode="after")
     def _consistent(self) -> Contract:
         gates = {number: self.gate(number) for number in self.gates}
-        found = next(inconsistencies(gates, self.arms, self.workloads), None)
+        axes = {axis: dict(getattr(self, axis)) for axis in AXES}
+        found = next(inconsistencies(gates, self.arms, self.workloads, axes), None)
         if found is not None:
             path, message = found
             raise ValueError(f"@{path}@{message}")

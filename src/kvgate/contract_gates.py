@@ -20,12 +20,18 @@ from kvgate.contract_tables import (
 )
 from kvgate.criterion import Effect
 
+Names = Annotated[tuple[Name, ...], Field(min_length=1)]
+
 
 class CellPlan(Frozen):
-    """Cells of a session: one workload at several levels (concurrency)."""
+    """Cells of a session: one workload at several levels (concurrency), in every combination of the
+    named setups. Names that the contract does not define are the plain ones: "default", "local"."""
 
     workload: Name
     levels: tuple[Level, ...] = Field(min_length=1)
+    parallelism: Names = ("default",)
+    strategy: Names = ("default",)
+    distance: Names = ("local",)
 
 
 class PairPlan(Frozen):
@@ -105,11 +111,18 @@ class SoakPlan(Frozen):
 
 
 class ClauseBase(Frozen):
-    """A numbered requirement of a gate: one clause is one test."""
+    """A numbered requirement of a gate: one clause is one test.
+
+    ``parallelism``, ``strategy`` and ``distance`` name the setups of which it speaks; an axis that
+    is not named leaves all planned ones in.
+    """
 
     id: Annotated[str, Field(pattern=r"^G[1-4]\.[0-9]+$")]
     text: Text
     metric: str
+    parallelism: tuple[Name, ...] = ()
+    strategy: tuple[Name, ...] = ()
+    distance: tuple[Name, ...] = ()
 
 
 class CompareClause(ClauseBase):

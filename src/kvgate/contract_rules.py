@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from kvgate.cells import AXES, DEFAULT, LOCAL, Cell, cells_of, in_setups, of_clause
 from kvgate.contract_gates import (
     AnswersClause,
     CellPlan,
@@ -19,25 +20,39 @@ from kvgate.contract_gates import (
     LimitClause,
     SoakPlan,
 )
-from kvgate.contract_tables import Arm, Workload
+from kvgate.contract_tables import Arm, Parallelism, Workload
 from kvgate.criterion import BLOCK_STATISTICS, LESS_IS_BETTER, METRICS, Effect, Metric, Source
 
 T = TypeVar("T")
 Problem = tuple[str, str]
 Gates = Mapping[int, GateTerms]
+Axes = Mapping[str, Mapping[str, object]]
+"""The names that the contract defines on each axis."""
 DEVICE_ARM = "appliance"
 """The arm that is brought up to ask the appliance what it is."""
 
 
 def inconsistencies(
-    gates: Gates, arms: Mapping[str, Arm], workloads: Mapping[str, Workload]
+    gates: Gates,
+    arms: Mapping[str, Arm],
+    workloads: Mapping[str, Workload],
+    axes: Axes | None = None,
 ) -> Iterator[Problem]:
-    """Every fault as (key path, message), gate by gate."""
+    """Every fault as (key path, message), gate by gate; ``axes``: none is defined."""
+    axes = axes or {axis: {} for axis in AXES}
     if not gates:
         yield "id", "the contract has no gate"
+    seen_names: dict[str, str] = {}
+    for axis in AXES:
+        for name in axes[axis]:
+            if name in seen_names:
+                # Blocks are called by them: cold_restore@16/tp8/wan.
+                yield f"{axis}.{name}", f"{name!r} is a name of {seen_names[name]} already"
+            seen_names[name] = axis
     for number, terms in gates.items():
         at = f"gate{number}"
         yield from ((f"{at}.{path}", told) for path, told in _plan(terms, arms, workloads))
+        yield from ((f"{at}.{path}", told) for path, told in _setups(terms, axes))
         seen: set[str] = set()
         for index, clause in enumerate(terms.clause):
             path = f"{at}.clause.{index}"
@@ -68,11 +83,46 @@ def _plan(
             for cells in getattr(plan, key):
                 if cells.workload not in workloads:
                     yield f"pairs.{key}", f"unknown workload {cells.workload!r}"
-        twice = _repeated([(c.workload, level) for c in plan.cells for level in c.levels])
+        twice = _repeated(cells_of(plan.cells))
         if twice:
-            yield "pairs.cells", f"the cell {twice[0]}@{twice[1]} stands twice"
+            yield "pairs.cells", f"the cell {twice.label} stands twice"
     if soak is not None:
         yield from _soak(soak, arms, workloads)
+
+
+def _setups(terms: GateTerms, axes: Axes) -> Iterator[Problem]:
+    """What the plan says of setups: names that exist, levels that several engines can share."""
+    if terms.pairs is None:
+        return
+    for key in ("cells", "reference_cells", "warmup"):
+        lines: tuple[CellPlan, ...] = getattr(terms.pairs, key)
+        for line in lines:
+            for axis, plain in zip(AXES, (DEFAULT, DEFAULT, LOCAL), strict=True):
+                for name in getattr(line, axis):
+                    if name not in axes[axis] and name != plain:
+                        yield f"pairs.{key}", _unknown(axis, name, axes)
+                    if key == "warmup" and name != plain:
+                        yield "pairs.warmup", f"it runs in every setup: leave out {axis}"
+            for name in line.parallelism:
+                shared = axes["parallelism"].get(name)
+                engines = shared.instances if isinstance(shared, Parallelism) else 1
+                uneven = [level for level in line.levels if level % engines]
+                if uneven:
+                    told = f"level {uneven[0]} cannot be split evenly over {engines} engines"
+                    yield f"pairs.{key}", f"{told} of {name}"
+
+
+def _unknown(axis: str, name: str, axes: Axes) -> str:
+    known = ", ".join(axes[axis]) or "none is defined"
+    return f"unknown {axis} {name!r}; known: {known}"
+
+
+def _unplanned(clause: Clause, cells: Sequence[Cell]) -> Iterator[Problem]:
+    """The setups that a clause names and in which none of ``cells`` is planned."""
+    for axis in AXES:
+        for name in getattr(clause, axis):
+            if not any(getattr(c, axis) == name and in_setups(clause, c) for c in cells):
+                yield axis, f"{name} is in no cell of the gate's plan of which the clause speaks"
 
 
 def _soak(
@@ -143,10 +193,12 @@ def _compare(terms: GateTerms, clause: CompareClause) -> Iterator[Problem]:
     if clause.effect in {Effect.DROP, Effect.RISE} and not less:
         yield clause.effect.value, f"{clause.metric} is better when larger: write gain_at_least"
     plan = terms.pairs
-    planned = set() if plan is None else _cells(plan.cells)
+    planned = () if plan is None else cells_of(plan.cells)
+    spoken = of_clause(clause, planned)
     for level in clause.levels:
-        if (clause.workload, level) not in planned:
+        if not any(cell.level == level for cell in spoken):
             yield "levels", f"{clause.workload}@{level} is in no cell of the gate's plan of pairs"
+    yield from _unplanned(clause, spoken)
     if plan is not None and clause.compare != plan.compare:
         yield "compare", f"the gate's pairs compare {' with '.join(plan.compare)}"
 
@@ -161,6 +213,9 @@ def _limit(
     if metric.unit != "text" and isinstance(clause.equals, str):
         yield "equals", f"{metric.name} is a number, not a text"
     less = metric.name in LESS_IS_BETTER
+    named = next((axis for axis in AXES if getattr(clause, axis)), None)
+    if named is not None and metric.source is not Source.BLOCK:
+        yield named, f"{metric.name} is not measured in blocks: leave out {named}"
     if clause.floor is not None and less:
         yield "floor", f"{metric.name} is better when smaller: write ceiling"
     if clause.ceiling is not None and not less and metric.unit != "text":
@@ -173,10 +228,11 @@ def _limit(
     elif metric.source is Source.BLOCK:
         if clause.arm is None or clause.workload is None or not clause.levels:
             yield "metric", f"{metric.name} is measured in blocks: name arm, workload and levels"
-        planned = _measured_in(terms, clause.arm)
+        spoken = of_clause(clause, _measured_in(terms, clause.arm))
         for level in clause.levels:
-            if (clause.workload, level) not in planned:
+            if not any(cell.level == level for cell in spoken):
                 yield "levels", f"{clause.workload}@{level} of {clause.arm} is in no cell of a plan"
+        yield from _unplanned(clause, spoken)
     elif metric.source is Source.ANSWERS:
         yield "metric", f"{metric.name} needs reference_arm, arm, workload and their tolerance"
     elif terms.soak is None:
@@ -192,9 +248,18 @@ def _answers(terms: GateTerms, clause: AnswersClause) -> Iterator[Problem]:
         yield "metric", "answers are compared under the metric wrong_answers"
     if clause.arm == clause.reference_arm:
         yield "reference_arm", "an arm's answers are always equal to its own"
+    asked = {}
     for arm in (clause.reference_arm, clause.arm):
-        if clause.workload not in {workload for workload, _ in _measured_in(terms, arm)}:
+        asked[arm] = of_clause(clause, _measured_in(terms, arm))
+        if not asked[arm]:
             yield "workload", f"{clause.workload} of {arm} is in no cell of the gate's plan"
+    yield from _unplanned(clause, asked[clause.arm])
+    # Each stored setup has probes of its own, and only the same probes can be compared.
+    answered = {cell.setup.stored for cell in asked[clause.reference_arm]}
+    for cell in asked[clause.arm]:
+        if answered and cell.setup.stored not in answered:
+            yield "reference_arm", f"{clause.reference_arm} answers no probe of {cell.label}"
+            break
 
 
 def _errors(terms: GateTerms, clause: ErrorsClause) -> Iterator[Problem]:
@@ -203,25 +268,23 @@ def _errors(terms: GateTerms, clause: ErrorsClause) -> Iterator[Problem]:
     if clause.compare[0] == clause.compare[1]:
         yield "compare", "an arm cannot have errors that it does not have itself"
     for arm in clause.compare:
-        if not _measured_in(terms, arm):
+        spoken = of_clause(clause, _measured_in(terms, arm))
+        if not spoken:
             yield "compare", f"the gate's plan measures nothing of {arm}"
+    yield from _unplanned(clause, of_clause(clause, _measured_in(terms, clause.compare[1])))
 
 
-def _measured_in(terms: GateTerms, arm: str | None) -> set[tuple[str, int]]:
-    """The cells, as (workload, level), in which the gate measures an arm."""
+def _measured_in(terms: GateTerms, arm: str | None) -> tuple[Cell, ...]:
+    """The cells in which the gate measures an arm."""
     plan = terms.pairs
     if plan is None:
-        return set()
-    found: set[tuple[str, int]] = set()
+        return ()
+    found: list[Cell] = []
     if arm in plan.compare:
-        found |= _cells(plan.cells)
+        found.extend(cells_of(plan.cells))
     if arm == plan.reference_arm:
-        found |= _cells(plan.reference_cells)
-    return found
-
-
-def _cells(plans: tuple[CellPlan, ...]) -> set[tuple[str, int]]:
-    return {(cells.workload, level) for cells in plans for level in cells.levels}
+        found.extend(cells_of(plan.reference_cells))
+    return tuple(found)
 
 
 def _repeated(items: Sequence[T]) -> T | None:

@@ -193,6 +193,38 @@ class Arm(Frozen):
     store_args: tuple[Argument, ...] = ()
 
 
+class Parallelism(Frozen):
+    """How the engines of a host share it: ``instances`` engines, each started with ``engine_args``
+    beside the arm's own; a level is that of the whole host and is split evenly over them.
+
+    ``tensor_parallel`` is the size that every engine must say of itself; None: it is not looked at.
+    """
+
+    text: Text
+    instances: Annotated[int, Field(ge=1, le=64)] = 1
+    tensor_parallel: PositiveInt | None = None
+    engine_args: tuple[Argument, ...] = ()
+
+
+class Strategy(Frozen):
+    """What a store promises about a write. ``settings`` are handed to the role, which sets them on
+    engine and store and must tell them again; ``engine_args`` and ``store_args`` go to either."""
+
+    text: Text
+    settings: dict[Name, Argument] = Field(default_factory=dict)
+    engine_args: tuple[Argument, ...] = ()
+    store_args: tuple[Argument, ...] = ()
+
+
+class Distance(Frozen):
+    """How far engines and store are apart: ``delay_ms`` is what a round trip between them gains, in
+    ms of the campaign's time; what is measured may differ by ``within_ms``."""
+
+    text: Text
+    delay_ms: NotNegative
+    within_ms: Positive
+
+
 WorkloadKind = Literal["cold_restore", "warm", "miss", "probe"]
 
 
@@ -215,8 +247,9 @@ class Validity(Frozen):
     over the level, CPU of one core. ``acknowledged_share_at_least`` is the share of the primed
     tokens that a store must say it holds (whole chunks, so never quite all), and
     ``asked_share_at_least`` that of a block's prompt tokens for which it must have been asked
-    before a miss is held against it. What is None is not looked at; a limit that is set and finds
-    no data breaks the block: ``throttled_share_at_most`` of the looks at processors and
+    before a miss is held against it. ``engine_share_at_least`` is what the least busy of several
+    engines must have served, over an even share. What is None is not looked at; a limit that is set
+    and finds no data breaks the block: ``throttled_share_at_most`` of the looks at processors and
     accelerators, ``fabric_errors_at_most`` and ``fabric_pauses_at_most`` at the network ports of
     this host, each within the block.
     """
@@ -240,6 +273,7 @@ class Validity(Frozen):
     calibration_cpu_share_at_most: Annotated[float, Field(gt=0, le=1)] = 0.90
     acknowledged_share_at_least: Fraction = 0.90
     asked_share_at_least: Fraction = 0.90
+    engine_share_at_least: Fraction = 0.90
     throttled_share_at_most: FractionOrZero | None = None
     fabric_errors_at_most: Annotated[int, Field(ge=0)] | None = None
     fabric_pauses_at_most: Annotated[int, Field(ge=0)] | None = None

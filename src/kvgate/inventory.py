@@ -32,6 +32,7 @@ SIMULATED_ROLE: Final = "rehearsal_engine"
 class Inventory(BaseModel):
     """The variables that kvgate reads, with the hosts of each group.
 
+    ``engine_ports`` are those of several engines that share a host, ``engine_port`` first.
     ``time_scale`` is campaign seconds per second of this inventory: 1 on real hardware, more only
     in a rehearsal. ``store_bytes`` says who counts the bytes that a restore moved: the store, the
     kernel for its processes, or the RDMA ports of this host. ``stores_stay_up``: every store's page
@@ -50,6 +51,7 @@ class Inventory(BaseModel):
     engine_role: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
     engine_host: Address
     engine_port: Port
+    engine_ports: tuple[Port, ...] = ()
     store_ports: Mapping[str, Port] = {}
     store_metrics: Literal["kvstore", "lmcache", "mooncake"] = "lmcache"
     store_bytes: Literal["store", "process", "rdma"] = "process"
@@ -63,9 +65,11 @@ class Inventory(BaseModel):
 
     @model_validator(mode="after")
     def _distinct_ports(self) -> Inventory:
-        ports = [self.engine_port, *self.store_ports.values()]
+        if self.engine_ports and self.engine_ports[0] != self.engine_port:
+            raise ValueError("engine_ports must begin with engine_port")
+        ports = [*(self.engine_ports or (self.engine_port,)), *self.store_ports.values()]
         if len(set(ports)) != len(ports):
-            raise ValueError("engine_port and store_ports must be different ports of one host")
+            raise ValueError("engine_port(s) and store_ports must be different ports of one host")
         return self
 
     @model_validator(mode="after")
@@ -81,6 +85,26 @@ class Inventory(BaseModel):
     @property
     def engine_url(self) -> str:
         return f"http://{self.engine_host}:{self.engine_port}"
+
+    def ports_of_engines(self, instances: int) -> tuple[int, ...]:
+        """The ports of so many engines on the host, the first one's first.
+
+        Raises UsageError where the inventory names fewer.
+        """
+        ports = self.engine_ports or (self.engine_port,)
+        if len(ports) < instances:
+            raise UsageError(
+                f"{instances} engines are to share the host, the inventory has ports for "
+                f"{len(ports)}",
+                where=self.path,
+                remedy=f"name {instances} in kvgate_engine_ports, kvgate_engine_port first",
+            )
+        return ports[:instances]
+
+    def engine_urls(self, instances: int) -> tuple[str, ...]:
+        """Base URLs of so many engines; raises as `ports_of_engines`."""
+        ports = self.ports_of_engines(instances)
+        return tuple(f"http://{self.engine_host}:{port}" for port in ports)
 
     def store_url(self, store: str) -> str | None:
         port = self.store_ports.get(store)

@@ -1,8 +1,9 @@
 """What a gate will measure, in which order: a pure function of contract, gate and seed.
 
-A *session* brings the engine into one arm; all cells of the plan run inside it. Two adjacent
-sessions of the two arms make a *pair*; couples of pairs run AB and BA in random order, so that an
-effect of order cancels.
+A *session* brings the engines into one arm in one setup; all cells of that setup run inside it. Two
+adjacent sessions of the two arms make a *pair*; couples of pairs run AB and BA in random order, so
+that an effect of order cancels. Where a plan has several setups, each has two sessions under every
+number of a pair.
 """
 
 from __future__ import annotations
@@ -13,34 +14,36 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from kvgate.cells import Cell, Setup, cells_of
 from kvgate.contract import CellPlan, Contract, PairPlan
 from kvgate.contract_tables import Workload
+
+__all__ = [
+    "COLD_BEFORE_WARM",
+    "Cell",
+    "PairOrder",
+    "PromptRange",
+    "Session",
+    "Setup",
+    "cells_of",
+    "pair_order",
+    "pair_orders",
+    "planned_setups",
+    "prompts_of",
+    "reference_sessions",
+    "requests_in",
+    "seed_of",
+    "warmup_cells",
+    "warmup_prompts",
+]
 
 COLD_BEFORE_WARM: Final = "cold_restore"
 """The workload whose prompts a warm block repeats."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One condition of measurement; pairs compare blocks of the same cell."""
-
-    workload: str
-    level: int
-    parallelism: str = "default"
-    strategy: str = "default"
-    distance: str = "local"
-
-    @property
-    def label(self) -> str:
-        extra = [v for v in (self.parallelism, self.strategy) if v != "default"]
-        if self.distance != "local":
-            extra.append(self.distance)
-        return f"{self.workload}@{self.level}" + "".join(f"/{v}" for v in extra)
-
-
-@dataclass(frozen=True, slots=True)
 class Session:
-    """The engine in one arm, then these cells in this order.
+    """The engines in one arm and one setup, then these cells in this order.
 
     ``pair`` is None for the reference session; ``position`` is 0 or 1 inside its pair and ``role``
     says which side of the comparison it is (an arm compared with itself has both roles);
@@ -57,17 +60,27 @@ class Session:
     run: int = 1
     attempt: int = 0
 
+    @property
+    def setup(self) -> Setup:
+        """That of its cells, which is the same for all."""
+        return self.cells[0].setup if self.cells else Setup()
+
 
 @dataclass(frozen=True, slots=True)
 class PairOrder:
-    """The two sessions of one pair in the order in which they run."""
+    """The two sessions of one pair in the order in which they run, in one setup."""
 
     pair: int
     sessions: tuple[Session, Session]
 
+    @property
+    def setup(self) -> Setup:
+        return self.sessions[0].setup
 
-def cells_of(plans: Iterable[CellPlan]) -> tuple[Cell, ...]:
-    return tuple(Cell(plan.workload, level) for plan in plans for level in plan.levels)
+
+def planned_setups(plans: Iterable[CellPlan]) -> tuple[Setup, ...]:
+    """The setups of a plan, each once, in the contract's order."""
+    return tuple(dict.fromkeys(cell.setup for cell in cells_of(plans)))
 
 
 def seed_of(contract: Contract, *parts: str | int) -> str:
@@ -76,26 +89,51 @@ def seed_of(contract: Contract, *parts: str | int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def reference_session(contract: Contract, gate: int) -> Session | None:
-    """The session that gives the recompute reference, where the gate's plan has one."""
+def reference_sessions(contract: Contract, gate: int) -> tuple[Session, ...]:
+    """The sessions that give the recompute reference, one a setup; none without a reference."""
     plan = contract.gate(gate).pairs
     if plan is None or plan.reference_arm is None:
-        return None
-    return Session(plan.reference_arm, "reference", None, 0, 0, cells_of(plan.reference_cells))
+        return ()
+    cells = cells_of(plan.reference_cells)
+    return tuple(
+        Session(plan.reference_arm, "reference", None, 0, 0, _in(setup, cells))
+        for setup in planned_setups(plan.reference_cells)
+    )
 
 
-def pair_order(contract: Contract, gate: int, plan: PairPlan, pair: int, run: int) -> PairOrder:
-    """Pair number ``pair`` (from 0): arms in AB/BA couples, cells shuffled, the same for both arms.
+def _in(setup: Setup, cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    return tuple(cell for cell in cells if cell.setup == setup)
 
-    The order of a couple is drawn once; its second pair runs the other way round.
+
+def pair_orders(
+    contract: Contract, gate: int, plan: PairPlan, pair: int, run: int
+) -> tuple[PairOrder, ...]:
+    """Pair number ``pair`` (from 0) in every setup of the plan, the setups in random order."""
+    setups = list(planned_setups(plan.cells))
+    random.Random(seed_of(contract, "setups", gate, run, pair)).shuffle(setups)
+    return tuple(pair_order(contract, gate, plan, pair, run, setup) for setup in setups)
+
+
+def pair_order(
+    contract: Contract, gate: int, plan: PairPlan, pair: int, run: int, setup: Setup | None = None
+) -> PairOrder:
+    """Pair number ``pair`` (from 0) in one setup, the plan's first where none is named: arms in
+    AB/BA couples, cells shuffled, the same for both arms.
+
+    The order of a couple is drawn once for each setup; its second pair runs the other way round.
     """
-    couple = random.Random(seed_of(contract, "order", gate, run, pair // 2))
+    setup = setup or planned_setups(plan.cells)[0]
+    # A plan without axes keeps the order that its seed has always given.
+    own = (setup.label,) if setup.label else ()
+    couple = random.Random(seed_of(contract, "order", gate, run, pair // 2, *own))
     reversed_first = couple.random() < 0.5
     reversed_ = reversed_first != (pair % 2 == 1)
-    cells = list(cells_of(plan.cells))
-    random.Random(seed_of(contract, "cells", gate, run, pair)).shuffle(cells)
+    cells = list(_in(setup, cells_of(plan.cells)))
+    random.Random(seed_of(contract, "cells", gate, run, pair, *own)).shuffle(cells)
     cells = _warm_after_cold(contract, cells)
-    pool = pair % plan.pools
+    # Distances read the same pools: where there are two, not both the same one.
+    nearby = [s for s in planned_setups(plan.cells) if s.stored == setup.stored]
+    pool = (pair + nearby.index(setup)) % plan.pools
     roles = ["reference", "test"]
     if reversed_:
         roles.reverse()
@@ -143,6 +181,15 @@ class PromptRange:
     count: int
 
 
+def warmup_cells(plan: PairPlan, setup: Setup) -> tuple[Cell, ...]:
+    """What warms up every session, in the session's own setup."""
+    return tuple(
+        Cell(line.workload, level, setup.parallelism, setup.strategy, setup.distance)
+        for line in plan.warmup
+        for level in line.levels
+    )
+
+
 def warmup_prompts(gate: int, run: int, number: int, cell: Cell) -> PromptRange:
     """Prompts of a session's warm-up: one a stream, seen by nobody before or after."""
     return PromptRange(f"g{gate}/warmup/{run}/{number}/{cell.label}", 0, cell.level)
@@ -151,7 +198,8 @@ def warmup_prompts(gate: int, run: int, number: int, cell: Cell) -> PromptRange:
 def prompts_of(contract: Contract, gate: int, session: Session, cell: Cell) -> PromptRange:
     """The prompts of one block.
 
-    Cold, warm and probe blocks read the primed pool of the pair; a warm block repeats the prompts
+    Cold, warm and probe blocks read the primed pool of the pair, which every distance of a setup
+    shares: KV lies in the store once. A warm block repeats the prompts
     of the cold block at its level; a miss block gets prompts that nobody has ever seen, not even an
     earlier run of the gate or an earlier attempt at the same pair.
     """
@@ -168,8 +216,14 @@ def prompts_of(contract: Contract, gate: int, session: Session, cell: Cell) -> P
         return PromptRange(pool, 0, count)
     if workload.kind == "probe":
         # The same probes in every session: each answer is compared with the recompute arm's.
-        return PromptRange(f"g{gate}/probe/{cell.label}", 0, count)
+        return PromptRange(f"g{gate}/probe/{_stored(cell, cell.workload)}", 0, count)
     if workload.kind == "warm":
-        pool = f"g{gate}/{COLD_BEFORE_WARM}@{cell.level}/pool{session.pool}"
+        pool = f"g{gate}/{_stored(cell, COLD_BEFORE_WARM)}/pool{session.pool}"
         return PromptRange(pool, 0, count)
-    return PromptRange(f"g{gate}/{cell.label}/pool{session.pool}", 0, count)
+    return PromptRange(f"g{gate}/{_stored(cell, cell.workload)}/pool{session.pool}", 0, count)
+
+
+def _stored(cell: Cell, workload: str) -> str:
+    """The name of what a cell of that workload reads from the store."""
+    setup = cell.setup.stored
+    return Cell(workload, cell.level, setup.parallelism, setup.strategy).label

@@ -23,6 +23,7 @@ from kvgate.analyse.characteristic import (
     simulate_gate,
 )
 from kvgate.analyse.sequential import LookPlan
+from kvgate.cells import Cell, cells_of, of_clause
 from kvgate.contract import CompareClause, Contract, PairPlan
 from kvgate.criterion import Effect, benefit
 from kvgate.decide.compare import look_plan
@@ -34,8 +35,10 @@ SEED: Final = 20_250_301
 GRID_POINTS: Final = 40
 ONE_PIECE_OF_EVIDENCE: Final = frozenset({("ttft", "p50"), ("throughput", "steady")})
 
-SpreadOf = Callable[[CompareClause, int], float]
-"""Spread (sd) of one pair's log ratio for a clause at a level."""
+SpreadOf = Callable[[CompareClause, Cell], float]
+"""Spread (sd) of one pair's log ratio for a clause in a cell."""
+CellsOf = Mapping[str, Sequence[Cell]]
+"""The cells of every comparing clause, by its id."""
 
 
 def comparing(contract: Contract, gate: int) -> tuple[CompareClause, ...]:
@@ -76,17 +79,26 @@ def looks_of(contract: Contract, gate: int) -> LookPlan:
     return look_plan(contract, gate, pairs_of(contract, gate))
 
 
+def cells_of_clause(contract: Contract, gate: int, clause: CompareClause) -> tuple[Cell, ...]:
+    """The cells that a clause compares: its levels in every setup of which it speaks."""
+    return of_clause(clause, cells_of(pairs_of(contract, gate).cells))
+
+
 def clause_model(
-    clause: CompareClause, looks: LookPlan, spread: SpreadOf, truth: Sequence[float]
+    clause: CompareClause,
+    cells: Sequence[Cell],
+    looks: LookPlan,
+    spread: SpreadOf,
+    truth: Sequence[float],
 ) -> ClauseModel:
-    """The clause with ``truth`` (one fraction per level) as the appliance's true effects."""
+    """The clause with ``truth`` (one fraction per cell) as the appliance's true effects."""
     bounds = benefit(clause.effect, clause.threshold, clause.indifference or 0.0)
     own = "" if (clause.metric, clause.statistic) in ONE_PIECE_OF_EVIDENCE else f" of {clause.id}"
     return ClauseModel(
         name=clause.id,
-        levels=tuple(f"{clause.workload}@{level}{own}" for level in clause.levels),
+        levels=tuple(f"{cell.label}{own}" for cell in cells),
         effects_log=tuple(benefit_of(clause.effect, t) for t in truth),
-        pair_sd=tuple(spread(clause, level) for level in clause.levels),
+        pair_sd=tuple(spread(clause, cell) for cell in cells),
         threshold=bounds.threshold,
         pass_bound=bounds.pass_bound,
         plan=looks,
@@ -125,6 +137,7 @@ class ClausePlan:
     """One clause alone: its curve over true effects (same order as ``effects``) and its design."""
 
     clause: CompareClause
+    cells: tuple[Cell, ...]
     effects: tuple[float, ...]
     curve: tuple[CurvePoint, ...]
     at_zone: Characteristic
@@ -178,24 +191,25 @@ def plan_gate(
 ) -> GatePlan | None:
     """The operating characteristic of a gate under ``looks``; None where it compares no arms.
 
-    ``truth`` names true effects by clause id, one per level or one for all; clauses that it does
-    not name are at their design effect. Granted retests are part of every probability.
+    ``truth`` names true effects by clause id, one per cell or one for all; clauses that it does not
+    name are at their design effect. Granted retests are part of every probability.
     Raises UsageError for an unknown clause or a wrong number of effects.
     """
     clauses = comparing(contract, gate)
     if not clauses:
         return None
-    named = _truths(clauses, truth or {})
+    cells = {c.id: cells_of_clause(contract, gate, c) for c in clauses}
+    named = _truths(clauses, cells, truth or {})
     retests = contract.gate(gate).retests
 
     def model(clause: CompareClause, effects: Sequence[float]) -> ClauseModel:
-        return clause_model(clause, looks, spread, effects)
+        return clause_model(clause, cells[clause.id], looks, spread, effects)
 
     def together(
         effects: Mapping[str, Sequence[float]],
     ) -> tuple[Characteristic, dict[str, Characteristic]]:
         found = simulate_gate(
-            [model(c, effects.get(c.id) or _everywhere(c, designed(c))) for c in clauses],
+            [model(c, effects.get(c.id) or _everywhere(cells, c, designed(c))) for c in clauses],
             campaigns=campaigns,
             seed=seed,
         )
@@ -209,7 +223,7 @@ def plan_gate(
         effects = grid(clause)
         zone = zone_edge(clause)
         curve = clause_curve(
-            model(clause, _everywhere(clause, designed(clause))),
+            model(clause, _everywhere(cells, clause, designed(clause))),
             [benefit_of(clause.effect, e) for e in (*effects, zone)],
             campaigns=campaigns,
             seed=seed,
@@ -218,12 +232,13 @@ def plan_gate(
         planned.append(
             ClausePlan(
                 clause,
+                cells[clause.id],
                 effects,
                 tuple(points[:-1]),
                 points[-1].characteristic,
                 design_alone[clause.id],
                 truth_alone.get(clause.id),
-                tuple(spread(clause, level) for level in clause.levels),
+                tuple(spread(clause, cell) for cell in cells[clause.id]),
             )
         )
     leading = _leading(clauses)
@@ -236,7 +251,7 @@ def plan_gate(
         at_design,
         at_truth,
         leading,
-        tuple((e, together(implied(clauses, leading, e))[0]) for e in grid(leading)),
+        tuple((e, together(implied(clauses, cells, leading, e))[0]) for e in grid(leading)),
         1.0 - contract.risk.producer,
         cost(contract, gate, durations),
         terms.deadline_day - max(earlier, default=0),
@@ -258,18 +273,28 @@ def _is_main(clause: CompareClause, metric: str, effect: Effect) -> bool:
 
 
 def implied(
-    clauses: Sequence[CompareClause], leading: CompareClause, effect: float
+    clauses: Sequence[CompareClause],
+    cells: CellsOf,
+    leading: CompareClause,
+    effect: float,
 ) -> dict[str, tuple[float, ...]]:
-    """True effects of a gate whose leading clause has ``effect`` at every level.
+    """True effects of a gate whose leading clause has ``effect`` in every cell.
 
     In a closed loop TTFT is nearly level / throughput, so a fall d of TTFT p50 is a gain of
-    1 / (1 - d) - 1. Clauses that do not follow from it are left out: they stay at their design.
+    1 / (1 - d) - 1. Clauses that do not follow from it are left out: they stay at their design, and
+    so does throughput in a setup of which the leading clause does not speak.
     """
-    found = {leading.id: _everywhere(leading, effect)}
+    found = {leading.id: _everywhere(cells, leading, effect)}
+    setups = {cell.setup for cell in cells[leading.id]}
     if _is_main(leading, "ttft", Effect.DROP):
         for clause in clauses:
-            if _is_main(clause, "throughput", Effect.GAIN) and clause.workload == leading.workload:
-                found[clause.id] = _everywhere(clause, 1.0 / (1.0 - effect) - 1.0)
+            main = _is_main(clause, "throughput", Effect.GAIN)
+            followed = any(cell.setup in setups for cell in cells[clause.id])
+            if main and followed and clause.workload == leading.workload:
+                gain = 1.0 / (1.0 - effect) - 1.0
+                found[clause.id] = tuple(
+                    gain if cell.setup in setups else designed(clause) for cell in cells[clause.id]
+                )
     return found
 
 
@@ -279,27 +304,34 @@ def zone_edge(clause: CompareClause) -> float:
     return clause.threshold + (zone if clause.effect is Effect.RISE else -zone)
 
 
-def _everywhere(clause: CompareClause, effect: float) -> tuple[float, ...]:
-    return (effect,) * len(clause.levels)
+def _everywhere(cells: CellsOf, clause: CompareClause, effect: float) -> tuple[float, ...]:
+    return (effect,) * len(cells[clause.id])
 
 
 def _truths(
-    clauses: Sequence[CompareClause], truth: Mapping[str, Sequence[float]]
+    clauses: Sequence[CompareClause], cells: CellsOf, truth: Mapping[str, Sequence[float]]
 ) -> dict[str, tuple[float, ...]]:
     named: dict[str, tuple[float, ...]] = {}
     for clause in clauses:
         effects = tuple(truth.get(clause.id, ()))
+        wanted = len(cells[clause.id])
         if len(effects) == 1:
-            effects *= len(clause.levels)
-        if effects and len(effects) != len(clause.levels):
+            effects *= wanted
+        if effects and len(effects) != wanted:
             raise UsageError(
-                f"{clause.id} has {len(clause.levels)} levels, {len(effects)} true effects given",
+                f"{clause.id} has {_count(cells[clause.id])}, {len(effects)} true effects given",
                 where="--truth",
-                remedy="give one for all levels or one per level",
+                remedy="give one for all or one each",
             )
         if effects:
             named[clause.id] = effects
     return named
+
+
+def _count(cells: Sequence[Cell]) -> str:
+    """How many levels a clause has, or cells where it speaks of several setups."""
+    several = len({cell.setup for cell in cells}) > 1
+    return f"{len(cells)} {'cells' if several else 'levels'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,23 +346,24 @@ class FloorPlan:
 
 def plan_floor(
     clause: CompareClause,
+    cells: Sequence[Cell],
     pairs: int,
     spread: SpreadOf,
     *,
     campaigns: int = CAMPAIGNS,
     seed: int = SEED,
 ) -> FloorPlan:
-    """Probability that the 95 % t interval of every level lies inside the clause's zone."""
+    """Probability that the 95 % t interval of every cell lies inside the clause's zone."""
     rng = np.random.Generator(np.random.PCG64(seed))
     inside = np.ones(campaigns, dtype=np.bool_)
     quantile = float(stats.t.ppf(0.975, pairs - 1))
-    for level in clause.levels:
-        sd = spread(clause, level)
+    for cell in cells:
+        sd = spread(clause, cell)
         mean = rng.normal(0.0, sd / math.sqrt(pairs), campaigns)
         seen = sd * np.sqrt(rng.chisquare(pairs - 1, campaigns) / (pairs - 1))
         half = quantile * seen / math.sqrt(pairs)
         inside &= (mean - half >= math.log1p(-clause.threshold)) & (
             mean + half <= math.log1p(clause.threshold)
         )
-    widest = max(spread(clause, level) for level in clause.levels)
+    widest = max(spread(clause, cell) for cell in cells)
     return FloorPlan(clause, pairs, widest, float(inside.mean()))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kvgate.cells import Cell, cells_of
 from kvgate.contract import Contract, PairPlan
 from kvgate.errors import UsageError
 
-Cells = Sequence[tuple[str, int]]
+Cells = Sequence[Cell]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +55,23 @@ class Cost:
 
 
 def cost(contract: Contract, gate: int, durations: Durations) -> Cost:
-    """From the plan's cells: every session starts the engine once and measures every cell once.
+    """From the plan's cells: every session starts the engines once and measures every cell of its
+    setup once.
 
-    A pool of prompts is primed once in every arm that has a store.
+    A pool of prompts is primed once in every arm that has a store, and once more for every way in
+    which its KV is stored: another parallelism or strategy, never another distance.
     """
     plan = pairs_of(contract, gate)
-    cells = [(cells.workload, level) for cells in plan.cells for level in cells.levels]
-    reference = [(c.workload, level) for c in plan.reference_cells for level in c.levels]
+    cells, reference = cells_of(plan.cells), cells_of(plan.reference_cells)
+    sessions = 2 * len({cell.setup for cell in cells})
 
     def measured_s(arm: str, chosen: Cells) -> float:
         return sum(
-            contract.workloads[w].requests_per_level * level * _request_s(contract, arm, w, times)
-            for w, level in chosen
-        )
+            contract.workloads[c.workload].requests_per_level * c.level
+            * _request_s(contract, arm, c.workload, durations)
+            for c in chosen
+        )  # fmt: skip
 
-    times = durations
     pair_s = sum(measured_s(arm, cells) for arm in plan.compare)
     restored = dict.fromkeys(plan.compare, (cells, plan.pools))
     if plan.reference_arm is not None:
@@ -76,17 +79,20 @@ def cost(contract: Contract, gate: int, durations: Durations) -> Cost:
     priming_s, fresh_s = 0.0, 0.0
     for arm, (chosen, pools) in restored.items():
         if contract.arms[arm].store != "none":
-            priming_s += times.start_s + _primed(contract, chosen, pools) * times.prime_s
+            starts = len({cell.setup.stored for cell in chosen})
+            primed_s = _primed(contract, chosen, pools) * durations.prime_s
+            priming_s += starts * durations.start_s + primed_s
     for arm in plan.compare:
         if contract.arms[arm].store != "none":
-            fresh_s += _primed(contract, cells, 1) * times.prime_s
+            fresh_s += _primed(contract, cells, 1) * durations.prime_s
     reference_s = 0.0
     if plan.reference_arm is not None:
-        reference_s = times.start_s + measured_s(plan.reference_arm, reference)
-    restarts_s = 2 * len(cells) * times.start_s
+        starts = len({cell.setup for cell in reference})
+        reference_s = starts * durations.start_s + measured_s(plan.reference_arm, reference)
+    restarts_s = 2 * len(cells) * durations.start_s
     return Cost(
         (priming_s + reference_s) / 3600,
-        (2 * times.start_s + pair_s) / 3600,
+        (sessions * durations.start_s + pair_s) / 3600,
         (restarts_s + pair_s) / 3600,
         reference_s / 3600,
         (restarts_s + fresh_s + pair_s) / 3600,
@@ -103,7 +109,8 @@ def _request_s(contract: Contract, arm: str, workload: str, durations: Durations
 def _primed(contract: Contract, cells: Cells, pools: int) -> int:
     """Prompts that an arm's store is given: every pool of the cold cells, and the probes once."""
     prompts = 0
-    for name, level in dict.fromkeys(cells):
+    stored = dict.fromkeys((c.workload, c.level, c.setup.stored) for c in cells)
+    for name, level, _ in stored:
         workload = contract.workloads[name]
         count = {"cold_restore": pools, "probe": 1}.get(workload.kind, 0)
         prompts += count * workload.requests_per_level * level

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kvgate.analyse.counters import ENGINE, value
+from kvgate.analyse.counters import engines_of, value
 from kvgate.verdict import About, Condition
 
 Block = Mapping[str, Any]
@@ -38,10 +38,10 @@ def scaled(number: float | None, factor: float) -> float | None:
 
 
 def coverage_of(block: Block) -> float | None:
-    """Smallest share of the block that the looks at engine and host covered."""
+    """Smallest share of the block that the looks at every engine and the host covered."""
     coverage = (block.get("observation") or {}).get("coverage")
     if not isinstance(coverage, Mapping):
         return None
-    shares = [value(coverage, name) for name in (ENGINE, HOST)]
+    shares = [value(coverage, name) for name in (*engines_of(block), HOST)]
     known = [share for share in shares if share is not None]
     return min(known) if len(known) == len(shares) else None

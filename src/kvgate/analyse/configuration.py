@@ -27,7 +27,8 @@ def configuration(
 ) -> Configuration:
     """Kind of change -> place -> what it said.
 
-    ``facts`` by host as in ``facts/*.json``; ``environment`` by arm as in ``plan.json``;
+    ``facts`` by host as in ``facts/*.json``; ``environment`` by arm as in ``plan.json``, with its
+    setup where it has one ("appliance/tp8");
     ``appliances`` are the hosts whose DMI tables speak for the appliance.
     """
     found: Configuration = {}
@@ -61,18 +62,27 @@ def _of_hosts(
 
 
 def _of_arms(environment: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    for arm in sorted(environment):
-        info = environment[arm]
+    for key in sorted(environment):
+        info = environment[key]
         if not isinstance(info, Mapping):
             continue
-        device = info.get("device")
-        if isinstance(device, Mapping):
-            for kind, key in _DEVICE.items():
-                yield kind, f"{arm} device", str(device.get(key) or "")
-        for kind, keys in (("engine", _ENGINE), ("tuning", _TUNING)):
-            for key in keys:
-                for name, text in _flat(key, info.get(key)):
-                    yield kind, f"{arm} {name}", text
+        yield from _of_arm(key, info)
+        arm, _, setup = key.partition("/")
+        if setup and arm not in environment:
+            # Whatever the setup, it is the same device and the same build: so an earlier gate that
+            # brought the arm up in another setup can be compared with.
+            yield from (e for e in _of_arm(arm, info) if e[0] != "tuning")
+
+
+def _of_arm(arm: str, info: Told) -> Iterator[tuple[str, str, str]]:
+    device = info.get("device")
+    if isinstance(device, Mapping):
+        for kind, key in _DEVICE.items():
+            yield kind, f"{arm} device", str(device.get(key) or "")
+    for kind, keys in (("engine", _ENGINE), ("tuning", _TUNING)):
+        for key in keys:
+            for name, text in _flat(key, info.get(key)):
+                yield kind, f"{arm} {name}", text
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvgate.analyse.results import Analysis, BlockResult
+from kvgate.cells import Cell
 from kvgate.verdict import About, Exclusion
 
 
@@ -74,7 +75,7 @@ class CellPairs:
         return tuple(sorted(counts, key=lambda name: (-counts[name], name)))
 
 
-def cell_pairs(analysis: Analysis, workload: str, level: int) -> CellPairs:
+def cell_pairs(analysis: Analysis, cell: Cell) -> CellPairs:
     """The pairs of a cell in order of measurement.
 
     Every pair that any cell of the gate was measured in is expected here too: one that left no
@@ -82,13 +83,11 @@ def cell_pairs(analysis: Analysis, workload: str, level: int) -> CellPairs:
     says which of them is the measurement.
     """
     by_pair: dict[int, dict[str, list[BlockResult]]] = {}
-    label = f"{workload}@{level}"
     for block in analysis.blocks:
-        if block.pair is None or block.cell.workload != workload or block.cell.level != level:
+        if block.pair is None or block.cell != cell:
             continue
         if block.interrupted:
             continue  # the pair was measured anew under the same number
-        label = block.cell.label
         by_pair.setdefault(block.pair, {}).setdefault(block.role, []).append(block)
     pairs: list[Pair] = []
     duplicated: list[int] = []
@@ -104,7 +103,7 @@ def cell_pairs(analysis: Analysis, workload: str, level: int) -> CellPairs:
             duplicated.append(number)
         lost["reference"] += len(reference) != 1
         lost["test"] += len(test) != 1
-    return CellPairs(label, tuple(pairs), expected - len(pairs), lost, tuple(duplicated))
+    return CellPairs(cell.label, tuple(pairs), expected - len(pairs), lost, tuple(duplicated))
 
 
 def exclusions(analysis: Analysis) -> tuple[Exclusion, ...]:

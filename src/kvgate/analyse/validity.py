@@ -17,7 +17,9 @@ from kvgate.analyse.checks import NS, Block, at_least, at_most, coverage_of, rat
 from kvgate.analyse.counters import (
     ENGINE,
     STORE_PREFIX,
+    engines_of,
     grown,
+    grown_in,
     restarts,
     simulates,
     targets,
@@ -25,6 +27,7 @@ from kvgate.analyse.counters import (
 )
 from kvgate.analyse.foreign import foreign_conditions, lacks_of
 from kvgate.analyse.served import served_conditions
+from kvgate.analyse.setup import setup_conditions
 from kvgate.contract import Contract
 from kvgate.contract_tables import Validity
 from kvgate.record import Lack, Outcome
@@ -55,6 +58,7 @@ def conditions(
             "a finished request without token or with times out of order cannot be true",
         ),
         *_environment(contract.validity, block),
+        *setup_conditions(contract, block),
         *_load_host(contract.validity, block),
         *_simulation(contract, block),
         *served_conditions(contract, block, requests),
@@ -246,8 +250,8 @@ def _simulation(contract: Contract, block: Block) -> Iterator[Condition]:
         )
         return
     store = contract.arms[str(block["arm"])].store
-    names = [ENGINE] if store == "none" else [ENGINE, STORE_PREFIX + store]
-    late = [grown(block, name, "late_s") for name in names]
+    names = [*engines_of(block), *([] if store == "none" else [STORE_PREFIX + store])]
+    late = [grown_in(block, name, "late_s") for name in names]
     yield at_most(
         "simulator_on_time",
         About.INSTRUMENT,

@@ -141,7 +141,9 @@ def _ports(path: Path) -> Iterator[Check]:
     yield Check("inventory", True, f"{path}, {len(inventory.all_hosts)} hosts")
     if not set(inventory.group("engines")) <= set(inventory.local_hosts):
         return
-    for port in sorted({inventory.engine_port, *inventory.store_ports.values()}):
+    for port in sorted(
+        {inventory.engine_port, *inventory.engine_ports, *inventory.store_ports.values()}
+    ):
         free = _is_free(inventory.engine_host, port)
         yield Check(
             f"port {port}",

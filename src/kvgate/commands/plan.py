@@ -214,14 +214,15 @@ def _planned(
 
 
 def _floors(terms: Contract, noise: Spreads) -> list[FloorPlan]:
-    from kvgate.planning import noise_floors, plan_floor
+    from kvgate.planning import cells_of_clause, noise_floors, plan_floor
 
     found = []
     for gate in terms.gates:
         pairs = terms.gate(gate).pairs
         if pairs is not None:
             found += [
-                plan_floor(c, pairs.planned_pairs, noise.sd) for c in noise_floors(terms, gate)
+                plan_floor(c, cells_of_clause(terms, gate, c), pairs.planned_pairs, noise.sd)
+                for c in noise_floors(terms, gate)
             ]
     return found
 
@@ -308,7 +309,7 @@ def _print_clause(item: ClausePlan, plan: GatePlan, noise: Spreads) -> None:
     clause = item.clause
     say()
     say(f"  {clause.id} {clause.text.en}")
-    spread = [noise.of(clause, level) for level in clause.levels]
+    spread = [noise.of(clause, cell) for cell in item.cells]
     shown = dict.fromkeys(f"{s.sd:.4g} ({s.origin})" for s in spread)
     say(f"    spread of a pair: {', '.join(shown)}")
     say(f"    {sentence(item)}")

@@ -54,9 +54,15 @@ def gate_document(
                 "clause": item.clause.id,
                 "sentence": sentence(item),
                 "spreads": [
-                    {"level": level, "sd": s.sd, "origin": s.origin, "pairs": s.pairs}
-                    for level in item.clause.levels
-                    for s in (noise.of(item.clause, level),)
+                    {
+                        "level": cell.level,
+                        "cell": cell.label,
+                        "sd": s.sd,
+                        "origin": s.origin,
+                        "pairs": s.pairs,
+                    }
+                    for cell in item.cells
+                    for s in (noise.of(item.clause, cell),)
                 ],
                 "at_indifference": _outcomes(item.at_zone),
                 "at_design": _outcomes(item.at_design),

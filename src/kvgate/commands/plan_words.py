@@ -24,9 +24,15 @@ def sentence(plan: ClausePlan) -> str:
     """The plain sentence: one point beyond the threshold, in this clause's own words."""
     effect, found = _just_beyond(plan.clause, plan.effects, [p.characteristic for p in plan.curve])
     return (
-        f"An appliance that truly {does(plan.clause, effect)} at every level would be accepted by "
-        f"this clause in {of_100(found.p_pass)} of 100 campaigns."
+        f"An appliance that truly {does(plan.clause, effect)} {_everywhere(plan)} would be "
+        f"accepted by this clause in {of_100(found.p_pass)} of 100 campaigns."
     )
+
+
+def _everywhere(plan: ClausePlan) -> str:
+    """Where the effect is taken to hold; setups are named where the clause has any."""
+    setups = [label for label in dict.fromkeys(c.setup.label for c in plan.cells) if label]
+    return "at every level" + (f" in {' and '.join(setups)}" if setups else "")
 
 
 def gate_sentence(plan: GatePlan) -> str:
@@ -34,11 +40,16 @@ def gate_sentence(plan: GatePlan) -> str:
     effects = [e for e, _ in plan.curve]
     effect, found = _just_beyond(plan.leading, effects, [c for _, c in plan.curve])
     clauses = [c.clause for c in plan.clauses]
-    others = implied(clauses, plan.leading, effect)
+    cells = {c.clause.id: c.cells for c in plan.clauses}
+    others = implied(clauses, cells, plan.leading, effect)
+    setups = {cell.setup for cell in cells[plan.leading.id]}
     # What follows is no point of anybody's: whole percents say enough.
     also = [
-        does(c, round(others[c.id][0], 2)) for c in clauses if c.id in others and c != plan.leading
-    ]
+        does(c, round(next(e for cell, e in zip(cells[c.id], others[c.id], strict=True)
+                           if cell.setup in setups), 2))
+        for c in clauses
+        if c.id in others and c != plan.leading
+    ]  # fmt: skip
     so = f" (and so {', '.join(also)})" if also else ""
     return (
         f"An appliance that truly {does(plan.leading, effect)}{so} at every level would be "

@@ -13,6 +13,7 @@ from scipy import stats
 from kvgate.analyse.estimate import estimate_effect
 from kvgate.analyse.pairs import CellPairs, cell_pairs, log_ratios
 from kvgate.analyse.results import Analysis
+from kvgate.cells import Cell, cells_of
 from kvgate.commands.bundles import judged_bundle
 from kvgate.contract import CompareClause
 from kvgate.contract_tables import Planning
@@ -48,10 +49,14 @@ class Spread:
         return self.sd * math.sqrt((self.pairs - 1) / low)
 
 
-class Spreads:
-    """The spread of every clause at every level."""
+Measured = Mapping[tuple[str, str, Cell], Spread]
+"""The spread of a metric's statistic in each cell."""
 
-    def __init__(self, source: str, found: Mapping[tuple[str, str, str, int], Spread],
+
+class Spreads:
+    """The spread of every clause in every cell."""
+
+    def __init__(self, source: str, found: Measured,
                  told: Mapping[str, float], default: float | None,
                  tail: float | None = None) -> None:  # fmt: skip
         self.source = source
@@ -60,7 +65,7 @@ class Spreads:
         self._default = default
         self._tail = tail
 
-    def of(self, clause: CompareClause, level: int) -> Spread:
+    def of(self, clause: CompareClause, cell: Cell) -> Spread:
         """Raises CannotMeasure where G2 measured nothing like it."""
         name = f"{clause.metric}.{clause.statistic}"
         if name in self._told:
@@ -72,15 +77,15 @@ class Spreads:
             factor = TAIL_FACTOR if tail else 1.0
             origin = self.source if not tail else f"{self.source}, x {TAIL_FACTOR:g} for a p99"
             return Spread(self._default * factor, origin)
-        key = (clause.metric, clause.statistic, clause.workload)
-        exact = self._found.get((*key, level))
+        key = (clause.metric, clause.statistic)
+        exact = self._found.get((*key, cell))
         if exact is not None:
             return exact
-        others = {k[3]: s for k, s in self._found.items() if k[:3] == key}
-        elsewhere = [s for k, s in self._found.items() if k[:2] == key[:2]]
-        if not others and elsewhere:
+        alike = {k[2]: s for k, s in self._found.items() if k[:2] == key}
+        others = {c: s for c, s in alike.items() if c.workload == clause.workload}
+        if not others and alike:
             # No promise about this workload: the noisiest of the others, and it is said.
-            noisiest = max(elsewhere, key=lambda s: s.sd)
+            noisiest = max(alike.values(), key=lambda s: s.sd)
             origin = f"{noisiest.origin}; G2 measured nothing in {clause.workload}"
             return Spread(noisiest.sd, origin, noisiest.pairs, borrowed=True)
         if not others:
@@ -89,15 +94,20 @@ class Spreads:
                 where=self.source,
                 remedy=f"name it: --pair-sd {name}=SD",
             )
-        # The nearest level that was measured; of two as near, the noisier.
-        nearest = min(others, key=lambda n: (abs(math.log(n / level)), -others[n].sd))
+        # The same setup where it was measured, there the nearest level; of two, the noisier.
+        nearest = min(
+            others,
+            key=lambda c: (
+                c.setup != cell.setup, abs(math.log(c.level / cell.level)), -others[c].sd
+            ),
+        )  # fmt: skip
         return others[nearest]
 
-    def sd(self, clause: CompareClause, level: int) -> float:
-        return self.of(clause, level).sd
+    def sd(self, clause: CompareClause, cell: Cell) -> float:
+        return self.of(clause, cell).sd
 
-    def upper(self, clause: CompareClause, level: int) -> float:
-        return self.of(clause, level).upper
+    def upper(self, clause: CompareClause, cell: Cell) -> float:
+        return self.of(clause, cell).upper
 
 
 def spreads(
@@ -162,7 +172,7 @@ def _told(
     return default, named
 
 
-def _measured(path: Path) -> dict[tuple[str, str, str, int], Spread]:
+def _measured(path: Path) -> Measured:
     judged = judged_bundle(path)
     problems = verify(path)
     plan = judged.contract.gate(judged.campaign.gate).pairs
@@ -176,17 +186,16 @@ def _measured(path: Path) -> dict[tuple[str, str, str, int], Spread]:
             where=str(path),
             remedy="give a bundle of G2, the noise floor",
         )
-    found: dict[tuple[str, str, str, int], Spread] = {}
-    for cells in plan.cells:
-        for level in cells.levels:
-            cell = cell_pairs(judged.analysis, cells.workload, level)
-            for metric, statistic in (
-                ("ttft", "p50"), ("ttft", "p99"), ("itl", "p50"), ("itl", "p99"),
-                ("throughput", "steady"),
-            ):  # fmt: skip
-                spread = _spread(cell, judged.analysis, metric, statistic)
-                if spread is not None:
-                    found[(metric, statistic, cells.workload, level)] = spread
+    found: dict[tuple[str, str, Cell], Spread] = {}
+    for cell in cells_of(plan.cells):
+        pairs = cell_pairs(judged.analysis, cell)
+        for metric, statistic in (
+            ("ttft", "p50"), ("ttft", "p99"), ("itl", "p50"), ("itl", "p99"),
+            ("throughput", "steady"),
+        ):  # fmt: skip
+            spread = _spread(pairs, judged.analysis, metric, statistic)
+            if spread is not None:
+                found[(metric, statistic, cell)] = spread
     if not found:
         raise CannotMeasure(
             "it holds no two valid pairs of one arm against itself",

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kvgate.analyse.counters import engine_names
 from kvgate.campaign import utc_text
 from kvgate.conduct.calibration import Calibrations
 from kvgate.contract import Contract
@@ -52,6 +53,10 @@ class Bench:
     progress: Progress
     calibrations: Calibrations = field(init=False)
 
+    def urls(self, cell: Cell) -> tuple[str, ...]:
+        """The engines that serve a cell."""
+        return self.inventory.engine_urls(self.contract.instances(cell.parallelism))
+
     def __post_init__(self) -> None:
         found = Calibrations(self.contract.validity, self.work_dir)
         object.__setattr__(self, "calibrations", found)
@@ -82,10 +87,11 @@ def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Ma
     if not bench.calibrations.known(cell.level):
         bench.progress.doing(f"trying the load client itself at {cell.level} streams")
     calibration = bench.calibrations.at(cell.level)
-    job = block_job(bench, workload, prompts, cell.level, f"b{place.n}")
+    urls = bench.urls(cell)
+    job = block_job(bench, workload, prompts, cell.level, f"b{place.n}", urls)
     started_at = utc_text(datetime.now(UTC))
     sampler = Sampler(
-        targets(bench, arm), period_s=SAMPLE_PERIOD_S, timeout_s=2.0, pids=arm.store_pids
+        targets(bench, arm, urls), period_s=SAMPLE_PERIOD_S, timeout_s=2.0, pids=arm.store_pids
     )
     with sampler:
         started = time.monotonic()
@@ -104,6 +110,8 @@ def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Ma
         "pool": place.session.pool,
         "arm": arm.arm,
         "cell": asdict(cell),
+        "engines": len(urls),
+        "setup": arm.info.get("setup"),
         "kind": workload.kind,
         "requests_planned": prompts.count,
         "requests_recorded": rows,
@@ -133,9 +141,17 @@ def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Ma
 
 
 def block_job(
-    bench: Bench, workload: Workload, prompts: PromptRange, level: int, prefix: str
+    bench: Bench,
+    workload: Workload,
+    prompts: PromptRange,
+    level: int,
+    prefix: str,
+    urls: tuple[str, ...] = (),
 ) -> Job:
-    """The job of one block; its deadlines are the workload's, in this inventory's seconds."""
+    """The job of one block; its deadlines are the workload's, in this inventory's seconds.
+
+    ``urls`` are the engines that share it; none: the inventory's one engine.
+    """
     scale = bench.inventory.time_scale
     deadline_s = max(LEAST_DEADLINE_S, workload.request_deadline_s / scale)
     rounds = -(-prompts.count // level)
@@ -144,7 +160,8 @@ def block_job(
     work.mkdir(parents=True)
     contract = bench.contract
     return Job(
-        url=bench.inventory.engine_url,
+        url=urls[0] if urls else bench.inventory.engine_url,
+        urls=urls if len(urls) > 1 else (),
         model=contract.model.name,
         arrival=Closed(concurrency=level),
         prompts=Prompts(
@@ -191,13 +208,18 @@ def _keep_requests(job: Job, folder: Path) -> int:
     return rows
 
 
-def targets(bench: Bench, arm: RunningArm) -> Sequence[Target]:
-    """The engine, meters, and the stores: the other arms' must be seen untouched.
+def targets(bench: Bench, arm: RunningArm, urls: tuple[str, ...] = ()) -> Sequence[Target]:
+    """The engines, meters, and the stores: the other arms' must be seen untouched.
 
     Where stores stay up, all are targets and silence is a gap; elsewhere those that answer.
     """
     inventory = bench.inventory
-    found = [Target("engine", adapter_for("vllm"), f"{inventory.engine_url}/metrics")]
+    found = [
+        Target(name, adapter_for("vllm"), f"{url}/metrics")
+        for name, url in zip(
+            engine_names(len(urls) or 1), urls or (inventory.engine_url,), strict=True
+        )
+    ]
     for store in sorted(inventory.store_ports):
         url = inventory.store_url(store)
         wanted = store == arm.store or inventory.stores_stay_up

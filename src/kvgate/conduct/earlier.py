@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from kvgate.analyse.results import INTERRUPTED
+from kvgate.cells import Setup
 from kvgate.errors import CannotMeasure
 from kvgate.evidence import layout
 from kvgate.evidence.bundle import Bundle, load_bundle
@@ -31,15 +32,15 @@ class Earlier:
     """What a run keeps of what was measured before.
 
     ``order_run`` seeds the order of arms, so that a couple begun earlier is completed; ``sessions``
-    lists every session so far, ``next_pair`` counts the whole pairs, ``primed`` and ``environment``
-    are those of ``plan.json``. ``extension``: the run goes on to the contract's ``max_pairs``;
-    its first ``carried_blocks`` blocks were copied from the run that it goes on from.
+    lists every session so far, ``next_pair`` counts the pairs that are whole in every setup,
+    ``primed`` and ``environment`` are those of ``plan.json``. ``extension``: the run goes on to the
+    contract's ``max_pairs``; its first ``carried_blocks`` blocks were copied from the run that it
+    goes on from.
     """
 
     order_run: int
     next_block: int = 0
     next_pair: int = 0
-    reference_done: bool = False
     extension: bool = False
     carried_blocks: int = 0
     sessions: tuple[dict[str, Any], ...] = ()
@@ -51,27 +52,43 @@ class Earlier:
         """Sessions that count: measured to their end, in a whole pair."""
         return sum(session.get("state", ENDED) == ENDED for session in self.sessions)
 
-    def attempt(self, pair: int | None) -> int:
-        """How often the sessions of ``pair`` were begun and broken off; None: the reference."""
+    def attempt(self, pair: int | None, setup: Setup) -> int:
+        """How often the sessions of ``pair`` in a setup were begun and broken off; None: the
+        reference."""
         broken = [
             int(session.get("attempt", 0)) + 1
-            for session in self.sessions
-            if session["pair"] == pair and session.get("state") == INTERRUPTED
+            for session in self._of(pair, setup)
+            if session.get("state") == INTERRUPTED
         ]
         return max(broken, default=0)
+
+    def stands(self, pair: int | None, setup: Setup) -> bool:
+        """Whether the sessions of ``pair`` (None: the reference) in a setup were measured whole."""
+        return any(s.get("state", ENDED) == ENDED for s in self._of(pair, setup))
+
+    def _of(self, pair: int | None, setup: Setup) -> Iterator[Entry]:
+        return (s for s in self.sessions if s["pair"] == pair and setup_in(s) == setup)
+
+
+def setup_in(session: Entry) -> Setup:
+    """The setup of a session of ``plan.json``; the plain one where it names none."""
+    named = session.get("setup")
+    return Setup(**named) if isinstance(named, Mapping) else Setup()
 
 
 def broken_sessions(sessions: Sequence[Entry]) -> tuple[int, ...]:
     """Numbers of the sessions that an interruption spoilt and that are not marked so yet.
 
-    A session counts when it ran to its end and so did its partner: two sessions are a pair only
-    next to each other, so the whole half of a broken pair is measured anew. Nothing else is looked
-    at, least of all what was measured.
+    A session counts when it ran to its end and so did its partner in the same setup: two sessions
+    are a pair only next to each other, so the whole half of a broken pair is measured anew. Nothing
+    else is looked at, least of all what was measured.
     """
     alive = [s for s in sessions if s.get("state", RUNNING) != INTERRUPTED]
     broken = []
     for session in alive:
-        partners = [s for s in alive if s["pair"] == session["pair"]]
+        partners = [
+            s for s in alive if s["pair"] == session["pair"] and setup_in(s) == setup_in(session)
+        ]
         needed = 1 if session["pair"] is None else 2
         whole = len(partners) == needed and all(s.get("state") == ENDED for s in partners)
         if not whole:
@@ -91,24 +108,30 @@ def after_interruption(plan: Entry, finished_blocks: Iterable[int], *, extension
             if session["number"] in broken:
                 session["state"] = INTERRUPTED
         standing = [s for s in listed if s["state"] == ENDED]
-        pairs = {int(s["pair"]) for s in standing if s["pair"] is not None}
+        planned = [Setup(**s) for s in plan.get("setups") or [{}]]
+        by_setup = {
+            setup: {int(s["pair"]) for s in standing
+                    if s["pair"] is not None and setup_in(s) == setup}
+            for setup in dict.fromkeys((*planned, *(setup_in(s) for s in standing
+                                                    if s["pair"] is not None)))
+        }  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise CannotMeasure(
             f"plan.json is not usable: {type(error).__name__} {error}",
             where=layout.PLAN,
             remedy="restore it from a copy, or start a new campaign",
         ) from error
-    if pairs != set(range(len(pairs))):
-        raise CannotMeasure(
-            f"plan.json lists the pairs {sorted(pairs)}, which no run measures in that order",
-            where=layout.PLAN,
-            remedy="restore it from a copy, or start a new campaign",
-        )
+    for pairs in by_setup.values():
+        if pairs != set(range(len(pairs))):
+            raise CannotMeasure(
+                f"plan.json lists the pairs {sorted(pairs)}, which no run measures in that order",
+                where=layout.PLAN,
+                remedy="restore it from a copy, or start a new campaign",
+            )
     return Earlier(
         order_run=int(plan.get("order_run", 1)),
         next_block=max(finished_blocks, default=-1) + 1,
-        next_pair=len(pairs),
-        reference_done=any(s["pair"] is None for s in standing),
+        next_pair=min(len(pairs) for pairs in by_setup.values()),
         extension=extension,
         carried_blocks=int(plan.get("carried_blocks") or 0),
         sessions=tuple(listed),
@@ -153,7 +176,6 @@ def carry_over(journal: Journal, bundle: Path) -> Earlier:
         order_run=int(plan.get("order_run", 1)),
         next_block=max(numbers) + 1,
         next_pair=max(pairs) + 1,
-        reference_done=True,
         extension=True,
         carried_blocks=max(numbers) + 1,
         # Whatever a sealed run lists without a mark was measured to its end.

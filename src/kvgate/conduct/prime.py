@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kvgate.analyse.acknowledged import Said, held_tokens, is_busy, taken_tokens, witness
@@ -18,10 +18,11 @@ from kvgate.load.job import Progress as Counts
 from kvgate.load.run import run_load
 from kvgate.observe.adapters import adapter_for
 from kvgate.observe.scrape import scrape
-from kvgate.plan import Cell, PromptRange, Session, cells_of, prompts_of
+from kvgate.plan import Cell, PromptRange, Session, Setup, cells_of, prompts_of
 
 PRIME_CONCURRENCY = 8
 POLL_S = 0.2
+PLAIN = Setup()
 FIRST_LOOK_S = 30.0
 RESTORED_KINDS = frozenset({"cold_restore", "probe"})
 
@@ -69,22 +70,30 @@ class Primed:
             by if isinstance(by, str) else None,
         )
 
+    def beside(self, before: Primed | None) -> Primed:
+        """Together with what the same store was primed with before, in another setup."""
+        return self if before is None else replace(self, tokens=before.tokens + self.tokens)
+
 
 def prime(
-    bench: Bench, arms: Arms, arm: str, pools: tuple[tuple[Cell, PromptRange], ...]
+    bench: Bench,
+    arms: Arms,
+    arm: str,
+    pools: tuple[tuple[Cell, PromptRange], ...],
+    setup: Setup = PLAIN,
 ) -> Primed:
-    """Send every prompt of ``pools`` once through ``arm``; returns what the store acknowledged.
+    """Send every prompt of ``pools`` once through ``arm`` in ``setup``; returns what the store
+    acknowledged.
 
     Raises CannotMeasure when a request fails or the store does not acknowledge in time.
     """
-    running = arms.start(arm, priming=True)
+    running = arms.start(arm, setup, priming=True)
     then = None if running.store is None else _first_look(bench, running.store)
     tokens = 0
     for number, (cell, prompts) in enumerate(pools, start=1):
         bench.progress.doing(f"priming {arm}: {cell.label} ({number} of {len(pools)})")
-        workload = _prompt_only(bench, cell)
-        send(bench, workload, prompts, PRIME_CONCURRENCY, f"priming {cell.label} in {arm}")
-        tokens += prompts.count * workload.prompt_tokens
+        send(bench, cell, prompts, PRIME_CONCURRENCY, f"priming {cell.label} in {arm}", prime=True)
+        tokens += prompts.count * bench.contract.workloads[cell.workload].prompt_tokens
         bench.progress.step()
     if running.store is None or then is None:
         return Primed(tokens)
@@ -128,12 +137,16 @@ def _of_store(counters: Said, tokens: int, kv_bytes_per_token: int) -> Primed:
     )
 
 
-def send(bench: Bench, workload: Workload, prompts: PromptRange, level: int, what: str) -> None:
-    """Send prompts that are not measured; every one must be answered.
+def send(
+    bench: Bench, cell: Cell, prompts: PromptRange, level: int, what: str, *, prime: bool = False
+) -> None:
+    """Send prompts of a cell that are not measured, to ``prime`` with one output token; every one
+    must be answered.
 
     Raises CannotMeasure naming ``what`` otherwise.
     """
-    job = block_job(bench, workload, prompts, level, "prime")
+    workload = _prompt_only(bench, cell) if prime else bench.contract.workloads[cell.workload]
+    job = block_job(bench, workload, prompts, level, "prime", bench.urls(cell))
     result = run_load(
         job,
         bench.work_dir / "prime",

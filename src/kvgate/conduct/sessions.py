@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from kvgate.adjudicate import Judged, reopened_by_change
+from kvgate.analyse.counters import ENGINE, seen_after
 from kvgate.conduct.block import Bench, Place, measure_block
 from kvgate.conduct.earlier import ENDED, RUNNING, Earlier, block_digests
 from kvgate.conduct.prime import Primed, pools_of, prime, send, still_holds
@@ -21,10 +22,13 @@ from kvgate.plan import (
     Cell,
     PromptRange,
     Session,
+    Setup,
     cells_of,
-    pair_order,
-    reference_session,
+    pair_orders,
+    planned_setups,
+    reference_sessions,
     seed_of,
+    warmup_cells,
     warmup_prompts,
 )
 from kvgate.verdict import Verdict
@@ -33,7 +37,8 @@ from kvgate.verdict import Verdict
 def planned_sessions(contract: Contract, gate: int, plan: PairPlan, *, extension: bool) -> int:
     """Sessions of a whole run that measures every planned pair once."""
     pairs = plan.max_pairs if extension else plan.planned_pairs
-    return (reference_session(contract, gate) is not None) + 2 * pairs
+    setups = len(planned_setups(plan.cells))
+    return len(reference_sessions(contract, gate)) + 2 * setups * pairs
 
 
 class Sessions:
@@ -65,30 +70,37 @@ class Sessions:
 
     def steps(self) -> int:
         """About how many blocks and priming steps there still will be."""
-        reference = self._reference()
-        blocks = 0 if reference is None else len(reference.cells)
-        one = len(pair_order(self._bench.contract, self._bench.gate, self._plan, 0, self._run)
-                  .sessions[0].cells)  # fmt: skip
-        primed = sum(len(pools) for pools in self._to_prime().values())
+        blocks = sum(len(reference.cells) for reference in self._references())
+        one = len(cells_of(self._plan.cells))
+        primed = sum(len(pools) for _, _, pools in self._to_prime())
         return blocks + 2 * one * max(1, self._plan.min_pairs - self._first_pair) + primed
 
-    def _reference(self) -> Session | None:
-        """The reference session where there is one and it was not measured yet."""
-        if self._earlier.reference_done:
-            return None
-        return reference_session(self._bench.contract, self._bench.gate)
+    def _references(self) -> tuple[Session, ...]:
+        """The reference sessions that were not measured yet."""
+        if self._earlier.extension:
+            return ()
+        return tuple(
+            session
+            for session in reference_sessions(self._bench.contract, self._bench.gate)
+            if not self._earlier.stands(None, session.setup)
+        )
 
-    def _to_prime(self) -> dict[str, tuple[tuple[Cell, PromptRange], ...]]:
-        """What each arm with a store has to be primed with; the reference session restores too."""
+    def _to_prime(self) -> tuple[tuple[str, Setup, tuple[tuple[Cell, PromptRange], ...]], ...]:
+        """Which arm with a store is primed with what, and in which setup its KV is written; the
+        reference sessions restore too."""
         plan, arms = self._plan, self._bench.contract.arms
         wanted = dict.fromkeys(plan.compare, (plan.cells, plan.pools))
         if plan.reference_arm is not None and plan.reference_arm not in wanted:
             wanted[plan.reference_arm] = (plan.reference_cells, 1)
-        return {
-            arm: tuple(pools_of(self._bench, cells, pools))
-            for arm, (cells, pools) in wanted.items()
-            if arms[arm].store != "none"
-        }
+        found = []
+        for arm, (cells, pools) in wanted.items():
+            if arms[arm].store == "none":
+                continue
+            every = tuple(pools_of(self._bench, cells, pools))
+            for setup in dict.fromkeys(cell.setup.stored for cell, _ in every):
+                mine = tuple(pool for pool in every if pool[0].setup.stored == setup)
+                found.append((arm, setup, mine))
+        return tuple(found)
 
     def measure(self) -> None:
         """Prime, measure the reference session, then pairs.
@@ -99,19 +111,29 @@ class Sessions:
         first = self._first_pair
         if first >= self._plan.min_pairs and self._enough(self._judge_now(), first):
             return
-        for arm, pools in self._to_prime().items():
+        kept: set[str] = set()
+        for arm, setup, pools in self._to_prime():
             store = self._bench.contract.arms[arm].store
-            before = self._primed_before(store)
+            before = None if store in self._primed else self._primed_before(store)
             if before is not None:
+                self._primed[store] = before
+                kept.add(store)
+            if store in kept:
                 self._bench.progress.step(len(pools))
-            self._primed[store] = before or prime(self._bench, self._arms, arm, pools)
-        reference = self._reference()
-        if reference is not None:
-            self._session(reference, "reference")
+                continue
+            primed = prime(self._bench, self._arms, arm, pools, setup)
+            self._primed[store] = primed.beside(self._primed.get(store))
+        for reference in self._references():
+            self._session(reference, reference.setup.of("reference"))
         for pair in range(first, self._target + self._plan.spare_pairs):
-            order = pair_order(self._bench.contract, self._bench.gate, self._plan, pair, self._run)
-            for session in order.sessions:
-                self._session(session, f"pair {pair + 1}")
+            orders = pair_orders(
+                self._bench.contract, self._bench.gate, self._plan, pair, self._run
+            )
+            for order in orders:
+                if self._earlier.stands(pair, order.setup):
+                    continue  # measured whole before the interruption
+                for session in order.sessions:
+                    self._session(session, order.setup.of(f"pair {pair + 1}"))
             if pair + 1 >= self._plan.min_pairs and self._enough(self._judge_now(), pair + 1):
                 return
 
@@ -125,32 +147,32 @@ class Sessions:
         )
         return noted
 
-    def _warm_up(self, number: int, arm: str, title: str) -> None:
+    def _warm_up(self, number: int, session: Session, title: str) -> None:
         """Requests that nobody measures, so that the first block does not pay for a cold start."""
-        bench = self._bench
-        for cell in cells_of(self._plan.warmup):
+        bench, arm = self._bench, session.arm
+        for cell in warmup_cells(self._plan, session.setup):
             bench.progress.doing(f"{title}: warming up the {arm} arm, {cell.label}")
             prompts = warmup_prompts(bench.gate, self._run, number, cell)
-            workload = bench.contract.workloads[cell.workload]
-            send(bench, workload, prompts, cell.level, f"the warm-up of the {arm} arm")
+            send(bench, cell, prompts, cell.level, f"the warm-up of the {arm} arm")
         if self._plan.warmup:
-            self._arms.reset_engine_cache()
+            self._arms.reset_engine_cache(session.setup)
 
     def _session(self, session: Session, title: str) -> None:
         """One arm brought up, all its cells measured; a dead engine ends the session early."""
         bench, number = self._bench, len(self._sessions)
-        session = replace(session, attempt=self._earlier.attempt(session.pair))
+        setup = session.setup
+        session = replace(session, attempt=self._earlier.attempt(session.pair, setup))
         bench.progress.doing(f"{title}: starting the {session.arm} arm")
-        arm = self._arms.start(session.arm)
-        self._same_engine(session.arm, arm.info)
-        self._environment[session.arm] = dict(arm.info)
+        arm = self._arms.start(session.arm, setup)
+        self._same_engine(setup.of(session.arm), arm.info)
+        self._environment[setup.of(session.arm)] = dict(arm.info)
         noted: dict[str, Any] = {
-            **asdict(session), "number": number, "cold": dict(arm.cold),
+            **asdict(session), "setup": asdict(setup), "number": number, "cold": dict(arm.cold),
             "state": RUNNING, "boot_id": boot_id(), "blocks": {},
         }  # fmt: skip
         self._sessions.append(noted)
         self._write_plan()
-        self._warm_up(number, session.arm, title)
+        self._warm_up(number, session, title)
         self._cells(session, arm, noted, title)
         # Only from here on the session counts: what an interruption leaves before is broken.
         noted["state"] = ENDED
@@ -165,15 +187,14 @@ class Sessions:
             kind = bench.contract.workloads[cell.workload].kind
             bench.progress.doing(f"{title}: {session.arm} {cell.label}")
             if kind != "warm" and last_kind:
-                self._arms.reset_engine_cache()
+                self._arms.reset_engine_cache(session.setup)
             n = next(self._numbers)
             block = measure_block(bench, arm, Place(n, noted["number"], session, tokens, by), cell)
             noted["blocks"][str(n)] = block_digests(bench.journal.root, n)
             self._write_plan()
             bench.progress.step()
             last_kind = kind
-            after = (block["observation"]["targets"].get("engine") or {}).get("after")
-            if after is None:
+            if not seen_after(block, ENGINE):
                 bench.progress.note(
                     f"block {n}: the engine of the {session.arm} arm no longer answers; "
                     "the rest of this session is not measured"
@@ -227,6 +248,7 @@ class Sessions:
                 "gate": bench.gate,
                 "order_run": self._run,
                 "seed": seed_of(bench.contract, "order", bench.gate, self._run),
+                "setups": [asdict(setup) for setup in planned_setups(self._plan.cells)],
                 "compare": list(self._plan.compare),
                 "pairs": {
                     "min": self._plan.min_pairs,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kvgate.analyse.results import Configuration
+from kvgate.cells import DEFAULT
 from kvgate.contract import Contract
 from kvgate.reason import Reason
 
@@ -24,11 +25,21 @@ def arms_differ(contract: Contract, arms: tuple[str, str], seen: Configuration) 
 
     Engine build, packages, model and flags must be equal, apart from the flags that the contract
     gives to an arm and the KV connector. An engine whose build nobody told is not known to be the
-    same. An arm compared with itself is alike.
+    same. An arm compared with itself is alike. Engines that share the host in another way have
+    other flags: arms are compared where both were brought up in the same parallelism.
     """
     if arms[0] == arms[1]:
         return None
-    told = [dict(_of(contract, arm, seen)) for arm in arms]
+    ways = [_parallelisms(contract, arm, seen) for arm in arms]
+    common = sorted(ways[0] & ways[1]) or [DEFAULT]
+    found = (_differ(contract, arms, seen, parallelism) for parallelism in common)
+    return next((reason for reason in found if reason is not None), None)
+
+
+def _differ(
+    contract: Contract, arms: tuple[str, str], seen: Configuration, parallelism: str
+) -> Reason | None:
+    told = [dict(_of(contract, arm, seen, parallelism)) for arm in arms]
     for arm, said in zip(arms, told, strict=True):
         if not any(name in said for name in _VERSIONS):
             return Reason("engine_not_told", {"arm": arm})
@@ -42,13 +53,29 @@ def arms_differ(contract: Contract, arms: tuple[str, str], seen: Configuration) 
     return None
 
 
-def _of(contract: Contract, arm: str, seen: Configuration) -> Iterator[tuple[str, str]]:
+def _parallelism(contract: Contract, of_arm: str) -> str:
+    """That of an arm as evidence names it, "appliance/tp8/wan_10ms"."""
+    parts = of_arm.split("/")[1:]
+    return next((part for part in parts if part in contract.parallelism), DEFAULT)
+
+
+def _parallelisms(contract: Contract, arm: str, seen: Configuration) -> set[str]:
+    told = [place.partition(" ")[0] for k in ("engine", "tuning") for place in seen.get(k, ())]
+    return {_parallelism(contract, of) for of in told if of.partition("/")[0] == arm}
+
+
+def _of(
+    contract: Contract, arm: str, seen: Configuration, parallelism: str
+) -> Iterator[tuple[str, str]]:
     """(name, text) of everything that must be the same in every arm."""
     own = contract.arms[arm].engine_args
+    own += tuple(flag for s in contract.strategy.values() for flag in s.engine_args)
     for kind in ("engine", "tuning"):
         for place, said in seen.get(kind, {}).items():
             of_arm, _, name = place.partition(" ")
-            if of_arm != arm or name in _STORES_OWN:
+            if of_arm.partition("/")[0] != arm or name in _STORES_OWN:
+                continue
+            if _parallelism(contract, of_arm) != parallelism:
                 continue
             yield name, _without(said, own) if kind == "tuning" else said
 

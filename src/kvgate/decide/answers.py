@@ -4,23 +4,54 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scipy.stats import beta
 
 from kvgate.analyse.agreement import differs
 from kvgate.analyse.pairs import Pair
 from kvgate.analyse.results import Analysis, Answer, BlockResult
+from kvgate.cells import Setup, cells_of, of_clause
 from kvgate.contract import AnswersClause, ErrorsClause, PairPlan
 from kvgate.decide.wording import number, percent
 from kvgate.reason import Param, Reason
-from kvgate.verdict import About, ClauseVerdict, Figure, Verdict
+from kvgate.verdict import About, ClauseVerdict, Figure, Verdict, worst
 
 
 def judge_answers(
     clause: AnswersClause, analysis: Analysis, plan: PairPlan | None = None
 ) -> ClauseVerdict:
-    """Probe answers of the tested arm against the reference arm's, by prompt.
+    """Probe answers of the tested arm against the reference arm's, in each setup on its own; the
+    worst setup is the clause's verdict."""
+    planned = () if plan is None else of_clause(clause, cells_of(plan.cells))
+    setups = dict.fromkeys(cell.setup for cell in planned) or (Setup(),)
+    figures = tuple(
+        _figure(clause, _in_setup(clause, analysis, setup), plan, setup.of(clause.workload))
+        for setup in setups
+    )
+    verdict = worst(f.verdict for f in figures)
+    reason = next(f.reason for f in figures if f.verdict is verdict)
+    return ClauseVerdict(
+        clause.id, "answers", clause.metric, clause.text.model_dump(), verdict, reason, figures
+    )
+
+
+def _in_setup(clause: AnswersClause, analysis: Analysis, setup: Setup) -> Analysis:
+    """What was measured in a setup. The reference has no store, so it answers for every distance
+    of what was stored once."""
+    blocks = tuple(
+        b
+        for b in analysis.blocks
+        if b.cell.setup == setup
+        or (b.arm == clause.reference_arm and b.cell.setup.stored == setup.stored)
+    )
+    numbers = {b.n for b in blocks}
+    answers = tuple(a for a in analysis.answers if a.block in numbers)
+    return replace(analysis, blocks=blocks, answers=answers)
+
+
+def _figure(clause: AnswersClause, analysis: Analysis, plan: PairPlan | None, where: str) -> Figure:
+    """The answers of one setup.
 
     The floor is the engine against itself: reference prompts answered in more than one block. Where
     it disagrees with itself more than the contract tolerates, nothing is said of the appliance.
@@ -52,7 +83,7 @@ def judge_answers(
     elif excluded > limit:
         reason = Reason(
             "blocks_excluded",
-            {"where": clause.workload, "arm": clause.arm, "share": percent(excluded),
+            {"where": where, "arm": clause.arm, "share": percent(excluded),
              "limit": percent(limit, exact=True)})  # fmt: skip
     elif told.sound < clause.min_answers:
         reason = Reason("few_answers", {"n": told.sound, "needed": clause.min_answers})
@@ -62,11 +93,8 @@ def judge_answers(
         reason = Reason("probe_block_at_fault", {"conditions": ", ".join(spoiled)})
     else:
         verdict, reason = Verdict.PASS, Reason("met")
-    figure = Figure(clause.workload, share, "1", "<=", allowed, verdict, reason,
-                    n, details={"engine_itself": sum(own) / len(own) if own else None})  # fmt: skip
-    return ClauseVerdict(
-        clause.id, "answers", clause.metric, clause.text.model_dump(), verdict, reason, (figure,)
-    )
+    return Figure(where, share, "1", "<=", allowed, verdict, reason,
+                  n, details={"engine_itself": sum(own) / len(own) if own else None})  # fmt: skip
 
 
 # Only a restored answer speaks of the appliance and only a recomputed one is a reference.
@@ -147,8 +175,11 @@ def _excluded(clause: AnswersClause, analysis: Analysis) -> float:
     return sum(not b.valid for b in blocks) / len(blocks) if blocks else 0.0
 
 
-def judge_errors(clause: ErrorsClause, pairs: Sequence[Pair]) -> ClauseVerdict:
-    """Failed requests of the tested arm where the paired reference blocks were healthy.
+def judge_errors(
+    clause: ErrorsClause, pairs: Sequence[Pair], setups: Sequence[Setup] = ()
+) -> ClauseVerdict:
+    """Failed requests of the tested arm where the paired reference blocks were healthy, in enough
+    pairs of each of ``setups``.
 
     Blocks in which instrument or environment were at fault say nothing about the appliance. Where
     the reference fails too, a pair in which it happened to be healthy proves nothing: the appliance
@@ -159,7 +190,10 @@ def judge_errors(clause: ErrorsClause, pairs: Sequence[Pair]) -> ClauseVerdict:
     failed = sum(_failed(p.test) for p in healthy)
     n = sum(p.test.statistics.n_requests for p in healthy)
     kinds = _kinds([p.test.statistics.failed_by_outcome for p in healthy])
-    n_pairs = len({p.number for p in healthy})
+    by_setup: dict[Setup, set[int]] = {setup: set() for setup in setups}
+    for pair in healthy:
+        by_setup.setdefault(pair.test.cell.setup, set()).add(pair.number)
+    n_pairs = min((len(numbers) for numbers in by_setup.values()), default=0)
     share = failed / n if n else None
     both = sum(_failed(p.reference) > 0 for p in usable)
     against = sum(_failed(p.test) > 0 for p in healthy)

@@ -10,6 +10,7 @@ from kvgate.analyse.estimate import estimate_effect
 from kvgate.analyse.pairs import CellPairs, Pair, arm_values, cell_pairs, log_ratios
 from kvgate.analyse.results import Analysis
 from kvgate.analyse.sequential import LookPlan, RepeatedInterval, first_crossing
+from kvgate.cells import cells_of, of_clause
 from kvgate.contract import CompareClause, Contract, PairPlan
 from kvgate.criterion import METRICS, Effect, benefit, effect_of
 from kvgate.decide.wording import number, percent, spell_interval
@@ -20,14 +21,14 @@ from kvgate.verdict import ClauseVerdict, Figure, Verdict, worst
 def judge_compare(
     contract: Contract, gate: int, clause: CompareClause, analysis: Analysis
 ) -> ClauseVerdict:
-    """The clause at each of its levels; the worst level is the clause's verdict."""
+    """The clause at every level in every setup; the worst cell is the clause's verdict."""
     plan = contract.gate(gate).pairs
     if plan is None:
         raise ValueError(f"{clause.id}: the gate has no plan of pairs")
     figures: list[Figure] = []
     findings: list[Reason] = []
-    for level in clause.levels:
-        cell = cell_pairs(analysis, clause.workload, level)
+    for one in of_clause(clause, cells_of(plan.cells)):
+        cell = cell_pairs(analysis, one)
         if clause.effect is Effect.SAME:
             figure = _same(clause, plan, cell)
         else:
@@ -52,11 +53,12 @@ def look_plan(contract: Contract, gate: int, plan: PairPlan) -> LookPlan:
     """Risks of a clause's two bounds at this gate.
 
     The consumer's risk is divided over the granted retests, the producer's over every clause and
-    level that could stop the vendor.
+    cell that could stop the vendor.
     """
     terms = contract.gate(gate)
+    planned = cells_of(plan.cells)
     could_fail = sum(
-        len(c.levels)
+        len(of_clause(c, planned))
         for c in terms.clause
         if isinstance(c, CompareClause) and c.effect is not Effect.SAME
     )

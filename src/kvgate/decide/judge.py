@@ -8,6 +8,7 @@ from kvgate.analyse.interrupted import as_first_measured, never_repeated
 from kvgate.analyse.pairs import Pair, cell_pairs, exclusions
 from kvgate.analyse.results import Analysis
 from kvgate.campaign import CampaignFacts, deadline_of, deadline_state, moment_of
+from kvgate.cells import Setup, cells_of, in_setups, of_clause
 from kvgate.contract import (
     AnswersClause,
     Clause,
@@ -24,7 +25,6 @@ from kvgate.decide.information import informative
 from kvgate.decide.limits import judge_limit
 from kvgate.decide.stop import spent, stop_record
 from kvgate.decide.waived import let_go, shown, stand, with_waivers
-from kvgate.plan import cells_of
 from kvgate.reason import Reason
 from kvgate.verdict import ClauseVerdict, GateVerdict, Verdict, worst
 
@@ -136,7 +136,18 @@ def _measured(contract: Contract, gate: int, clause: Clause, analysis: Analysis)
         return judge_limit(clause, analysis, contract.gate(gate).pairs)
     if isinstance(clause, AnswersClause):
         return judge_answers(clause, analysis, contract.gate(gate).pairs)
-    return judge_errors(clause, _pairs_for(contract, gate, analysis, clause))
+    return judge_errors(
+        clause, _pairs_for(contract, gate, analysis, clause), _setups(contract, gate, clause)
+    )
+
+
+def _setups(contract: Contract, gate: int, clause: ErrorsClause) -> tuple[Setup, ...]:
+    """The setups in which the gate's pairs compare the clause's arms."""
+    plan = contract.gate(gate).pairs
+    if plan is None or clause.compare != plan.compare:
+        return ()
+    planned = of_clause(clause, cells_of(plan.cells))
+    return tuple(dict.fromkeys(cell.setup for cell in planned))
 
 
 def _more_than_the_store(contract: Contract, clause: Clause, analysis: Analysis) -> Reason | None:
@@ -186,7 +197,7 @@ def all_pairs(contract: Contract, gate: int, analysis: Analysis) -> tuple[Pair, 
     return tuple(
         pair
         for cell in dict.fromkeys(cells_of(plan.cells))
-        for pair in cell_pairs(analysis, cell.workload, cell.level).pairs
+        for pair in cell_pairs(analysis, cell).pairs
     )
 
 
@@ -197,7 +208,8 @@ def _pairs_for(
     beside the reference arm's first block (of the same cell where there is one)."""
     plan = contract.gate(gate).pairs
     if plan is not None and clause.compare == plan.compare:
-        return all_pairs(contract, gate, analysis)
+        pairs = all_pairs(contract, gate, analysis)
+        return tuple(p for p in pairs if in_setups(clause, p.test.cell))
     reference, tested = clause.compare
     references = [b for b in analysis.blocks if b.arm == reference]
     if not references:
@@ -207,7 +219,7 @@ def _pairs_for(
             b.session, next((r for r in references if r.cell == b.cell), references[0]), b
         )
         for b in analysis.blocks
-        if b.arm == tested
+        if b.arm == tested and in_setups(clause, b.cell)
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Final
 
 from kvgate.analyse.results import Analysis, BlockResult, Observed
+from kvgate.cells import Cell, cells_of, of_clause
 from kvgate.contract import LimitClause, PairPlan
 from kvgate.criterion import METRICS, OF_THE_INSTRUMENT, Source
 from kvgate.decide.wording import percent, with_unit
@@ -122,16 +123,11 @@ def _one(clause: LimitClause, observed: Observed) -> Found:
 
 
 def _of_blocks(clause: LimitClause, analysis: Analysis, plan: PairPlan | None) -> Iterator[Found]:
-    """The mean of the valid blocks of each level; failed requests count in every block."""
+    """The mean of the valid blocks of each cell; failed requests count in every block."""
     value_of = _BLOCK_VALUE[clause.metric]
-    for level in clause.levels:
-        where = f"{clause.workload}@{level}"
-        blocks = [
-            b
-            for b in analysis.blocks
-            if b.arm == clause.arm and b.cell.workload == clause.workload
-            and b.cell.level == level
-        ]  # fmt: skip
+    for cell in _cells(clause, plan):
+        where = cell.label
+        blocks = [b for b in analysis.blocks if b.arm == clause.arm and b.cell == cell]
         why = _too_thin(where, blocks, clause, plan)
         if clause.metric != "failed_requests":
             blocks = [b for b in blocks if b.valid]
@@ -150,6 +146,15 @@ def _of_blocks(clause: LimitClause, analysis: Analysis, plan: PairPlan | None) -
             yield Found(where, None, len(known), lacking)
         else:
             yield Found(where, fmean(known), len(known))
+
+
+def _cells(clause: LimitClause, plan: PairPlan | None) -> tuple[Cell, ...]:
+    """The cells of the clause in which the gate measures its arm."""
+    if plan is None:
+        return tuple(Cell(clause.workload or "", level) for level in clause.levels)
+    paired = plan.cells if clause.arm in plan.compare else ()
+    reference = plan.reference_cells if clause.arm == plan.reference_arm else ()
+    return of_clause(clause, cells_of((*paired, *reference)))
 
 
 def _too_thin(

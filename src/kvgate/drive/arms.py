@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kvgate.cells import Setup
 from kvgate.contract import Contract
 from kvgate.drive.playbooks import Playbooks, PlayResult
 from kvgate.errors import CannotMeasure
 from kvgate.inventory import Inventory
 
 HTTP_TIMEOUT_S = 10.0
+PLAIN = Setup()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,14 @@ class Arms:
         self._on_play = on_play
         self._started = starts_before
 
-    def start(self, arm: str, *, priming: bool = False) -> RunningArm:
-        """One play: stop what ran, start the arm, make it cold, tell what is running.
+    def start(self, arm: str, setup: Setup = PLAIN, *, priming: bool = False) -> RunningArm:
+        """One play: stop what ran, start the arm in the setup, make it cold, tell what is running.
 
         Raises CannotMeasure with the role's message when it does not come up.
         """
         self._started += 1
         store = self._contract.arms[arm].store
-        play = self._run("arm", self._variables(arm, priming=priming))
+        play = self._run("arm", self._variables(arm, setup, priming=priming))
         info = self._published(play, "kvgate_engine_info")
         pids = info.get("store_pids") or ()
         said = play.published.get(self._inventory.group("engines")[0], {})
@@ -83,7 +85,7 @@ class Arms:
 
     def inject(self, arm: str, kind: str) -> Mapping[str, Any]:
         """Inject a fault into the running arm; returns the role's proof, with ``proved``."""
-        variables = {**self._variables(arm, priming=False), "kvgate_fault_kind": kind}
+        variables = {**self._variables(arm, PLAIN, priming=False), "kvgate_fault_kind": kind}
         play = self._run("fault", variables)
         return self._published(play, "kvgate_fault_proof")
 
@@ -96,12 +98,16 @@ class Arms:
             for host in self._inventory.all_hosts
         }
 
-    def reset_engine_cache(self) -> None:
-        """Empty the engine's own prefix cache between two blocks of a session.
+    def reset_engine_cache(self, setup: Setup = PLAIN) -> None:
+        """Empty the prefix cache of every engine of the setup between two blocks of a session.
 
-        Raises CannotMeasure where the engine refuses: a block would start warm.
+        Raises CannotMeasure where an engine refuses: a block would start warm.
         """
-        url = f"{self._inventory.engine_url}/reset_prefix_cache"
+        instances = self._contract.instances(setup.parallelism)
+        for base in self._inventory.engine_urls(instances):
+            self._reset(f"{base}/reset_prefix_cache")
+
+    def _reset(self, url: str) -> None:
         request = urllib.request.Request(url, method="POST")  # noqa: S310 - scheme is ours
         try:
             with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S) as answer:  # noqa: S310
@@ -141,10 +147,19 @@ class Arms:
             "kvgate_controller_pid": os.getpid(),
         }
 
-    def _variables(self, arm: str, *, priming: bool) -> dict[str, Any]:
-        terms, inventory = self._contract.arms[arm], self._inventory
+    def _variables(self, arm: str, setup: Setup, *, priming: bool) -> dict[str, Any]:
+        contract, inventory = self._contract, self._inventory
+        terms = contract.arms[arm]
+        parallelism = contract.parallelism.get(setup.parallelism)
+        strategy = contract.strategy.get(setup.strategy)
+        distance = contract.distance.get(setup.distance)
         engine_args = [*inventory.engine_args, *terms.engine_args]
         store_args = [*inventory.store_args, *terms.store_args]
+        if parallelism is not None:
+            engine_args += parallelism.engine_args
+        if strategy is not None:
+            engine_args += strategy.engine_args
+            store_args += strategy.store_args
         if priming:
             engine_args += inventory.prime_args
         if inventory.rehearsal and inventory.time_scale > 1:
@@ -157,6 +172,16 @@ class Arms:
             **self._common(),
             "kvgate_arm_name": arm,
             "kvgate_store_port": inventory.store_ports.get(terms.store, 0),
+            "kvgate_engine_ports": list(
+                inventory.ports_of_engines(contract.instances(setup.parallelism))
+            ),
+            "kvgate_parallelism": setup.parallelism,
+            "kvgate_strategy": setup.strategy,
+            "kvgate_strategy_settings": {} if strategy is None else dict(strategy.settings),
+            "kvgate_distance": setup.distance,
+            "kvgate_delay_ms": 0.0 if distance is None else distance.delay_ms,
+            # A distance that the contract defines must be proved, also one without a delay.
+            "kvgate_measure_delay": distance is not None,
         }
         # An empty list would hide the role's own defaults.
         if engine_args:

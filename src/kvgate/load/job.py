@@ -155,7 +155,8 @@ class Shard(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One block of load against one engine.
+    """One block of load against one engine, or against several that share it evenly: with ``urls``
+    the job is for at least one process an engine, and ``url`` is the first of them.
 
     ``header_env`` maps a header to the environment variable that holds its value.
     ``ask_token_ids`` asks for ``return_token_ids`` (vLLM), which makes every token countable even
@@ -193,6 +194,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     texts_path: str | None = None
     shard: Shard | None = None
     start_at_ns: int | None = None
+    urls: tuple[str, ...] = ()
 
     @property
     def level(self) -> int:
@@ -258,6 +260,8 @@ def contradiction(job: Job) -> str | None:
         return "the shard has no part of the job"
     if job.level < 1:
         return "the shard has no part of the concurrency"
+    if len(job.urls) > 1:
+        return "one process cannot share a load over several engines"
     return None
 
 

@@ -38,11 +38,15 @@ def shard_job(
 ) -> Job:
     """The job of process ``index`` out of ``of``; its files go into ``folder`` on its host.
 
-    ``start_at_ns`` is on that host's clock. Raises :class:`UsageError` where the level or the
-    requests do not suffice for so many processes.
+    ``start_at_ns`` is on that host's clock. Of several engines the processes take one after the
+    other: ``of`` must be a multiple of their number. Raises :class:`UsageError` where the level or
+    the requests do not suffice for so many processes.
     """
     part = msgspec.structs.replace(
         job,
+        # Every engine's processes have the same share, since there are as many of each.
+        url=job.urls[index % len(job.urls)] if job.urls else job.url,
+        urls=(),
         shard=Shard(index, of),
         records_path=f"{folder}/requests-{index}.jsonl",
         report_path=f"{folder}/client-{index}.json",

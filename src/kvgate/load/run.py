@@ -53,6 +53,9 @@ def run_load(
 ) -> LoadResult:
     """Run ``job`` in processes of its own; records and report go where the job says.
 
+    A job for several engines is carried out by one process each at least, so that every engine gets
+    its share of the level and of the prompts.
+
     ``work_dir`` takes the job files and the processes' logs. Several processes share the work (see
     :mod:`kvgate.load.parts`), start at the same instant, and leave one record set.
 
@@ -63,6 +66,8 @@ def run_load(
     """
     work_dir.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + deadline_s
+    engines = max(1, len(job.urls))
+    processes = -(-processes // engines) * engines
     if processes == 1:
         jobs, names = [job], ["job"]
     else:

@@ -23,6 +23,7 @@ from kvgate.analyse.characteristic import (
     simulate_gate,
 )
 from kvgate.analyse.pairs import cell_pairs, log_ratios
+from kvgate.cells import Cell
 from kvgate.contract import CompareClause, Contract
 from kvgate.criterion import Effect
 from kvgate.numbers import percent, plain, significant
@@ -30,6 +31,7 @@ from kvgate.planning import (
     SEED,
     SpreadOf,
     benefit_of,
+    cells_of_clause,
     clause_model,
     comparing,
     designed,
@@ -97,31 +99,29 @@ def operating(source: ReportInput, t: Texts) -> Operating | None:
         verdict = judged.get(clause.id)
         if spreads is None or verdict is None:
             return None
-        model = clause_model(clause, looks, _spread_of(clause, spreads), _everywhere(clause))
-        here = _measured(clause, verdict)
+        cells = cells_of_clause(contract, gate, clause)
+        spread_of = _spread_of(cells, spreads)
+        model = clause_model(clause, cells, looks, spread_of, (designed(clause),) * len(cells))
+        here = _measured(cells, verdict)
         benefits = None if here is None else tuple(benefit_of(clause.effect, v) for v in here)
         models.append((model, benefits))
-        shown.append(_clause(clause, verdict, model, here, spreads, retests, t))
+        shown.append(_clause(clause, cells, verdict, model, here, spreads, retests, t))
     if not shown:
         return None
     intro = t("oc.intro", campaigns=plain(CAMPAIGNS, 0))
     return Operating(intro, tuple(shown), tuple(_gate(models, retests, t)))
 
 
-def _spread_of(clause: CompareClause, spreads: Sequence[Spread]) -> SpreadOf:
-    by_level = {level: s.sd for level, s in zip(clause.levels, spreads, strict=True)}
-    return lambda _, level: by_level[level]
-
-
-def _everywhere(clause: CompareClause) -> tuple[float, ...]:
-    return (designed(clause),) * len(clause.levels)
+def _spread_of(cells: Sequence[Cell], spreads: Sequence[Spread]) -> SpreadOf:
+    by_cell = {cell: s.sd for cell, s in zip(cells, spreads, strict=True)}
+    return lambda _, cell: by_cell[cell]
 
 
 def _spreads(source: ReportInput, clause: CompareClause, t: Texts) -> tuple[Spread, ...] | None:
-    """The spread at each level, from the pairs of this run, else from the contract."""
+    """The spread in each cell, from the pairs of this run, else from the contract."""
     found = []
-    for level in clause.levels:
-        cell = cell_pairs(source.analysis, clause.workload, level)
+    for one in cells_of_clause(source.contract, source.verdict.gate, clause):
+        cell = cell_pairs(source.analysis, one)
         ratios = log_ratios(cell.valid, clause.metric, clause.statistic)
         where = cell_name(cell.cell, t)
         enough = len(ratios) >= FEWEST_PAIRS and bool(np.all(np.isfinite(ratios)))
@@ -146,25 +146,20 @@ def _told(contract: Contract, clause: CompareClause) -> float | None:
     return planning.pair_sd
 
 
-def _figures(clause: CompareClause, verdict: ClauseVerdict) -> list[Figure | None]:
-    """The clause's figure at each level, None where the verdict has none."""
-    found = []
-    for level in clause.levels:
-        start = f"{clause.workload}@{level}"
-        match = (f for f in verdict.figures if f.where == start or f.where.startswith(f"{start}/"))
-        found.append(next(match, None))
-    return found
+def _figures(cells: Sequence[Cell], verdict: ClauseVerdict) -> list[Figure | None]:
+    """The clause's figure in each cell, None where the verdict has none."""
+    return [next((f for f in verdict.figures if f.where == c.label), None) for c in cells]
 
 
-def _measured(clause: CompareClause, verdict: ClauseVerdict) -> tuple[float, ...] | None:
-    """The estimate at each level; None where one is missing."""
-    values = [f.value if f is not None else None for f in _figures(clause, verdict)]
+def _measured(cells: Sequence[Cell], verdict: ClauseVerdict) -> tuple[float, ...] | None:
+    """The estimate in each cell; None where one is missing."""
+    values = [f.value if f is not None else None for f in _figures(cells, verdict)]
     known = [v for v in values if isinstance(v, float) and np.isfinite(v) and v > LOWEST]
     return tuple(known) if len(known) == len(values) else None
 
 
 def _clause(
-    clause: CompareClause, verdict: ClauseVerdict, model: ClauseModel,
+    clause: CompareClause, cells: Sequence[Cell], verdict: ClauseVerdict, model: ClauseModel,
     here: tuple[float, ...] | None, spreads: Sequence[Spread], retests: int, t: Texts,
 ) -> OperatingClause:  # fmt: skip
     marks = [("edge", zone_edge(clause)), ("threshold", clause.threshold)]
@@ -185,8 +180,8 @@ def _clause(
         at_here = _together((replace(model, effects_log=benefits),))
         rows.append((t("oc.here"), *_probabilities(at_here.with_retests(retests))))
     fallen = [
-        Fallen(cell_name(f"{clause.workload}@{level}", t).rpartition(" · ")[2], f)
-        for level, f in zip(clause.levels, _figures(clause, verdict), strict=True)
+        Fallen(cell_name(cell.label, t).partition(" · ")[2], f)
+        for cell, f in zip(cells, _figures(cells, verdict), strict=True)
         if f is not None
     ]
 
