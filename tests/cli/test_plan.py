@@ -12,12 +12,14 @@ from typing import Any, cast
 import pytest
 
 from kvgate.analyse.pairs import log_ratios
+from kvgate.cells import Cell
 from kvgate.commands import spread
 from kvgate.contract import CellPlan, CompareClause, PairPlan, load_contract
 from kvgate.decide.compare import look_plan
 from kvgate.errors import CannotMeasure, UsageError
 from kvgate.planning import (
     benefit_of,
+    cells_of_clause,
     comparing,
     grid,
     implied,
@@ -31,8 +33,13 @@ from .conftest import CONTRACT, Run
 
 TERMS = load_contract(CONTRACT)
 CLAUSES = comparing(TERMS, 3)
+CELLS = {c.id: cells_of_clause(TERMS, 3, c) for c in CLAUSES}
 PAIRS = cast(PairPlan, TERMS.gate(3).pairs)
 COSTS = Durations(start_s=780.0, prime_s=16.0, request_s=1.0)
+
+
+def at(level: int, workload: str = "cold_restore") -> Cell:
+    return Cell(workload, level)
 
 
 def planned(sd: float, **more: Any) -> Any:
@@ -76,7 +83,7 @@ def test_true_effects_may_be_one_for_all_levels_or_one_each() -> None:
 
 
 def test_a_fall_of_ttft_implies_the_gain_of_a_closed_loop() -> None:
-    effects = implied(CLAUSES, CLAUSES[0], 0.25)
+    effects = implied(CLAUSES, CELLS, CLAUSES[0], 0.25)
     assert effects["G3.1"] == (0.25,) * 3
     assert effects["G3.2"] == pytest.approx((1 / 3,) * 2)
     assert set(effects) == {"G3.1", "G3.2"}
@@ -124,8 +131,8 @@ def test_a_480b_campaign_of_12_pairs_costs_what_the_design_says() -> None:
 
 def test_a_noise_floor_with_too_few_pairs_is_seen_before_it_is_run() -> None:
     clause = noise_floors(TERMS, 2)[0]
-    assert plan_floor(clause, 3, lambda *_: 0.06).p_pass < 0.5
-    assert plan_floor(clause, 12, lambda *_: 0.06).p_pass > 0.95
+    assert plan_floor(clause, [Cell("cold_restore", 16)], 3, lambda *_: 0.06).p_pass < 0.5
+    assert plan_floor(clause, [Cell("cold_restore", 16)], 12, lambda *_: 0.06).p_pass > 0.95
 
 
 def test_the_plan_is_printed_with_its_sentence_and_the_origin_of_the_spread(kvgate: Run) -> None:
@@ -165,10 +172,10 @@ def test_a_spread_that_g2_measured_elsewhere_is_marked_as_borrowed(
     _measured(monkeypatch, [0.01, -0.01, 0.02, -0.02])
     other = _p50().model_copy(update={"workload": "miss"})
     found = spread.spreads((), Path("g2"), [other])
-    assert found.of(other, 1).borrowed
-    assert "nothing in miss" in found.of(other, 1).origin
-    assert found.of(other, 1).sd == found.of(_p50(), 16).sd
-    assert not found.of(_p50(), 16).borrowed
+    assert found.of(other, at(1, "miss")).borrowed
+    assert "nothing in miss" in found.of(other, at(1, "miss")).origin
+    assert found.of(other, at(1, "miss")).sd == found.of(_p50(), at(16)).sd
+    assert not found.of(_p50(), at(16)).borrowed
 
 
 def test_a_refused_contract_still_shows_why_and_ends_with_two(kvgate: Run) -> None:
@@ -257,7 +264,7 @@ def _measured(monkeypatch: pytest.MonkeyPatch, ratios: Sequence[float]) -> None:
         )
         for r in ratios
     )
-    cells = [SimpleNamespace(workload="cold_restore", levels=(16,))]
+    cells = [CellPlan(workload="cold_restore", levels=(16,))]
     plan = SimpleNamespace(compare=("appliance", "appliance"), cells=cells)
     judged = SimpleNamespace(
         contract=SimpleNamespace(gate=lambda _: SimpleNamespace(pairs=plan)),
@@ -284,14 +291,16 @@ def test_the_spread_of_g2_serves_every_level_and_names_its_pairs(
 ) -> None:
     _measured(monkeypatch, [0.01, -0.01, 0.02, -0.02])
     found = spread.spreads((), Path("g2"), CLAUSES)
-    assert found.of(_p50(), 16).sd == pytest.approx(0.018257, rel=1e-4)
-    assert found.of(_p50(), 8) == found.of(_p50(), 16)
-    assert found.of(_p50(), 16).pairs == 4
-    assert found.of(_p50(), 16).upper == pytest.approx(0.018257 * (3 / 1.00517) ** 0.5, rel=1e-3)
+    assert found.of(_p50(), at(16)).sd == pytest.approx(0.018257, rel=1e-4)
+    assert found.of(_p50(), at(8)) == found.of(_p50(), at(16))
+    assert found.of(_p50(), at(16)).pairs == 4
+    assert found.of(_p50(), at(16)).upper == pytest.approx(
+        0.018257 * (3 / 1.00517) ** 0.5, rel=1e-3
+    )
     with pytest.raises(CannotMeasure, match=r"throughput\.steady"):
-        found.of(CLAUSES[1], 8)
+        found.of(CLAUSES[1], at(8))
     named = spread.spreads(("throughput.steady=0.04",), Path("g2"), CLAUSES)
-    assert named.of(CLAUSES[1], 8).sd == 0.04
+    assert named.of(CLAUSES[1], at(8)).sd == 0.04
 
 
 @pytest.mark.parametrize("ratios", [[], [0.01], [0.0, 0.0, 0.0], [0.01, float("nan")]])
@@ -313,6 +322,6 @@ def test_a_changed_bundle_of_g2_measures_nothing(monkeypatch: pytest.MonkeyPatch
 def test_a_tail_is_assumed_to_be_noisier_and_says_so() -> None:
     found = spread.spreads((), None, CLAUSES)
     p99 = next(c for c in CLAUSES if c.statistic == "p99")
-    assert found.of(p99, 8).sd == 2 * found.of(_p50(), 8).sd
-    assert "p99" in found.of(p99, 8).origin
-    assert spread.spreads(("ttft.p99=0.07",), None, CLAUSES).of(p99, 8).sd == 0.07
+    assert found.of(p99, at(8)).sd == 2 * found.of(_p50(), at(8)).sd
+    assert "p99" in found.of(p99, at(8)).origin
+    assert spread.spreads(("ttft.p99=0.07",), None, CLAUSES).of(p99, at(8)).sd == 0.07

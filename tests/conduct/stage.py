@@ -33,7 +33,7 @@ from kvgate.evidence.bundle import load_bundle
 from kvgate.evidence.journal import Journal
 from kvgate.evidence.tables import write_requests
 from kvgate.inventory import Inventory
-from kvgate.plan import Cell
+from kvgate.plan import Cell, Setup
 from kvgate.progress import Silent
 from kvgate.report.publish import Published
 from kvgate.verdict import About, Condition
@@ -97,6 +97,7 @@ class Stage:
         self.on_publish: Callable[[], None] = lambda: None
         self.judged: list[dict[str, Any]] = []
         self.primed: list[str] = []
+        self.started: list[str] = []
         self.stopped: list[bool] = []
         self.blocks = 0
         self.told = Told()
@@ -106,7 +107,8 @@ class Stage:
             def __init__(self, *_: Any, **given: Any) -> None:
                 self.starts_before = given["starts_before"]
 
-            def start(self, arm: str) -> RunningArm:
+            def start(self, arm: str, setup: Setup) -> RunningArm:
+                stage.started.append(setup.of(arm))
                 store = stage.contract.arms[arm].store
                 info = {"engine_version": stage.engine}
                 return RunningArm(arm, None if store == "none" else store, info, {"how": "new"}, ())
@@ -114,13 +116,13 @@ class Stage:
             def stop(self, *, stores: bool) -> None:
                 stage.stopped.append(stores)
 
-            def reset_engine_cache(self) -> None: ...
+            def reset_engine_cache(self, _setup: Setup) -> None: ...
 
             def host_facts(self) -> Mapping[str, Any]:
                 return {"e": {"files": {"kernel": stage.kernel}}}
 
-        def prime(_bench: Bench, _arms: Any, arm: str, _pools: Any) -> Primed:
-            stage.primed.append(arm)
+        def prime(_bench: Bench, _arms: Any, arm: str, _pools: Any, setup: Setup) -> Primed:
+            stage.primed.append(setup.of(arm))
             return Primed(1000, started_ms=5, stored=1000.0)
 
         # No power is lost here, so nothing needs to reach a device.

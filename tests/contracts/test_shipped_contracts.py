@@ -23,7 +23,7 @@ from kvgate.decide.compare import look_plan
 from kvgate.drive.playbooks import list_inventory
 from kvgate.errors import UsageError
 from kvgate.inventory import inventory_from
-from kvgate.planning import comparing, noise_floors, plan_floor, plan_gate
+from kvgate.planning import cells_of_clause, comparing, noise_floors, plan_floor, plan_gate
 from kvgate.planning_cost import Durations
 
 from .conftest import CONTRACTS, LAB, ROOT
@@ -128,7 +128,8 @@ def test_the_noise_floor_of_a_lab_can_be_passed(name: str) -> None:
     terms = contract(name)
     pairs = cast(PairPlan, terms.gate(2).pairs)
     for clause in noise_floors(terms, 2):
-        floor = plan_floor(clause, pairs.planned_pairs, lambda *_: 0.058)
+        cells = cells_of_clause(terms, 2, clause)
+        floor = plan_floor(clause, cells, pairs.planned_pairs, lambda *_: 0.058)
         assert floor.p_pass >= 0.95
 
 

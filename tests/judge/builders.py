@@ -16,7 +16,7 @@ from kvgate.analyse.results import Analysis, Answer, BlockResult, Observed
 from kvgate.campaign import CampaignFacts, Mode
 from kvgate.contract import Contract, PairPlan, load_contract
 from kvgate.decide import judge
-from kvgate.plan import Cell, Session, pair_order, reference_session
+from kvgate.plan import Cell, Session, pair_order, reference_sessions
 from kvgate.verdict import About, ClauseVerdict, Condition, GateVerdict
 
 ROOT = Path(__file__).parents[2]
@@ -112,10 +112,7 @@ GOOD = Truth()
 def history(truth: Truth = GOOD, pairs: int = 6, gate: int = 3) -> Analysis:
     """A healthy gate: the reference session, then ``pairs`` pairs in the plan's own order."""
     terms, pair_plan = contract(), plan(gate)
-    sessions: list[Session] = []
-    reference = reference_session(terms, gate)
-    if reference is not None:
-        sessions.append(reference)
+    sessions: list[Session] = list(reference_sessions(terms, gate))
     for pair in range(pairs):
         sessions.extend(pair_order(terms, gate, pair_plan, pair, 1).sessions)
     blocks: list[BlockResult] = []

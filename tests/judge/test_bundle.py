@@ -19,7 +19,7 @@ from kvgate.contract import parse_contract
 from kvgate.errors import CannotMeasure
 from kvgate.evidence.journal import Journal
 from kvgate.evidence.tables import REQUESTS_SCHEMA
-from kvgate.plan import Session, pair_order, reference_session
+from kvgate.plan import Session, pair_order, reference_sessions
 from kvgate.verdict import Verdict
 
 from .builders import ROOT, WOBBLE, facts
@@ -91,7 +91,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("bundle") / "g3-001"
     plan = CONTRACT.gate(3).pairs
     assert plan is not None
-    sessions = [s for s in [reference_session(CONTRACT, 3)] if s is not None]
+    sessions = list(reference_sessions(CONTRACT, 3))
     for pair in range(PAIRS):
         sessions.extend(pair_order(CONTRACT, 3, plan, pair, 1).sessions)
     made = facts(contract_digest=CONTRACT.digest)

@@ -9,6 +9,7 @@ import pytest
 from kvgate.analyse.agreement import differs
 from kvgate.analyse.pairs import cell_pairs
 from kvgate.analyse.results import BlockResult
+from kvgate.cells import Cell
 from kvgate.contract import AnswersClause, ErrorsClause
 from kvgate.decide import judge
 from kvgate.decide.answers import judge_answers, judge_errors
@@ -98,7 +99,7 @@ def errors_judged(failed: int, share_at_most: float) -> Verdict:
     good = history()
     one = next(b.n for b in good.blocks if of_appliance(b) and b.cell.level == 8)
     analysis = failing(good, lambda b: b.n == one, failed) if failed else good
-    pairs = cell_pairs(analysis, "cold_restore", 8).pairs
+    pairs = cell_pairs(analysis, Cell("cold_restore", 8)).pairs
     terms = clause_.model_copy(update={"share_at_most": share_at_most})
     return judge_errors(terms, pairs).verdict
 

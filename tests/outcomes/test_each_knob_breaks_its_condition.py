@@ -29,7 +29,7 @@ from kvgate.drive.arms import Arms, RunningArm
 from kvgate.evidence.journal import Journal
 from kvgate.evidence.tables import read_requests
 from kvgate.inventory import Inventory
-from kvgate.plan import pair_order
+from kvgate.plan import Setup, pair_order
 from kvgate.progress import Silent
 from kvgate.verdict import About, Condition
 
@@ -53,7 +53,7 @@ class Launched:
     inventory: Inventory
     faults: tuple[str, ...]
 
-    def start(self, arm: str, *, priming: bool = False) -> RunningArm:
+    def start(self, arm: str, setup: Setup = Setup(), *, priming: bool = False) -> RunningArm:  # noqa: B008
         plain = ["--calibration", "healthy", "--time-scale", str(SCALE)]
         for fault in self.faults:
             plain += ["--fault", fault]

@@ -88,7 +88,12 @@ def plan_command(
     noise = spreads(pair_sd or (), from_g2, [*clauses, *floors], terms.planning)
     durations = durations_of(terms, start_minutes, prime_seconds, request_seconds)
     plans = [_planned(terms, n, noise, named, durations, upper=False) for n in gates]
-    measured = any(noise.of(c, level).pairs is not None for c in clauses for level in c.levels)
+    measured = any(
+        noise.of(c.clause, cell).pairs is not None
+        for plan in plans
+        for c in plan.clauses
+        for cell in c.cells
+    )
     uppers = plans
     if measured:  # else the bound is the spread itself
         uppers = [_planned(terms, n, noise, {}, durations, upper=True) for n in gates]

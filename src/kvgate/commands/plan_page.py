@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kvgate.commands.plan_words import does, gate_sentence, of_100, of_hours
 from kvgate.commands.shown import say, table
+from kvgate.plan import planned_setups
 from kvgate.planning import designed, just_beyond, zone_edge
 
 if TYPE_CHECKING:
@@ -87,13 +88,16 @@ def _gate(terms: Contract, plan: GatePlan, upper: GatePlan, noise: Spreads, name
     zone = f"edge ({of_100(terms.risk.consumer)})"
     head = ("each clause alone accepts one that truly", "PASS", zone, "design", "sd")
     table([head, *(_clause(c.clause.id, plan, noise) for c in plan.clauses)], indent=2)
-    if any(noise.of(c.clause, n).borrowed for c in plan.clauses for n in c.clause.levels):
+    if any(noise.of(c.clause, cell).borrowed for c in plan.clauses for cell in c.cells):
         prose("* not measured in this workload: the noisiest of the others", indent=2)
     retests = terms.gate(plan.gate).retests
+    setups = planned_setups(pairs.cells)
+    references = len(planned_setups(pairs.reference_cells))
+    each = f" in each of {len(setups)} setups" if len(setups) > 1 else ""
     prose(
-        f"{pairs.min_pairs} to {pairs.max_pairs} pairs in random AB/BA couples of sessions, a look "
-        f"after each; a run measures {pairs.planned_pairs}; {retests or 'no'} retests; at most "
-        f"{2 * pairs.max_pairs + (pairs.reference_arm is not None)} sessions.",
+        f"{pairs.min_pairs} to {pairs.max_pairs} pairs{each} in random AB/BA couples of sessions, "
+        f"a look after each; a run measures {pairs.planned_pairs}; {retests or 'no'} retests; at "
+        f"most {2 * len(setups) * pairs.max_pairs + references} sessions.",
         indent=2,
     )
     print_ways(plan, indent=2)
@@ -135,8 +139,8 @@ def _clause(clause_id: str, plan: GatePlan, noise: Spreads) -> tuple[str, ...]:
     item = next(c for c in plan.clauses if c.clause.id == clause_id)
     clause = item.clause
     beyond = item.at(just_beyond(clause))
-    borrowed = any(noise.of(clause, level).borrowed for level in clause.levels)
-    sds = sorted({f"{noise.of(clause, level).sd:.3g}" for level in clause.levels})
+    borrowed = any(noise.of(clause, cell).borrowed for cell in item.cells)
+    sds = sorted({f"{noise.of(clause, cell).sd:.3g}" for cell in item.cells})
     return (
         f"{clause.id} {does(clause, just_beyond(clause))}",
         "-" if beyond is None else of_100(beyond.p_pass),
