@@ -6,7 +6,7 @@ contract defines for the cell's names is compared with it, and nothing else is l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kvgate.analyse.checks import Block, at_least, ratio
@@ -63,27 +63,27 @@ def _parallelism(
         return
     said = told.get("engines")
     engines = [e for e in said if isinstance(e, Mapping)] if isinstance(said, list) else None
-    count = None if engines is None else len(engines)
-    served = len(engines_of(block))
+    count, served = None if engines is None else len(engines), len(engines_of(block))
+    # The load went to as many as the block says, the role tells of those that it started.
+    right = None if count is None else count == served == terms.instances
+    size = terms.tensor_parallel
+    sizes = [value(e, "tensor_parallel") for e in engines or ()]
+    if size is not None and right:
+        right = None if None in sizes else all(told_ == size for told_ in sizes)
+    shown = served if count == terms.instances else count
     yield (
-        None if count is None else count == served == terms.instances,
-        _engines(count if count != terms.instances else served),
-        _engines(terms.instances),
-    )
-    if terms.tensor_parallel is None:
-        return
-    sizes = [value(e, "tensor_parallel") for e in engines or [{}]]
-    yield (
-        None if None in sizes else all(size == terms.tensor_parallel for size in sizes),
-        "TP " + "+".join("?" if size is None else f"{size:.0f}" for size in sizes),
-        f"TP {terms.tensor_parallel}",
+        right,
+        _written("?" if shown is None else f"{shown}", None if size is None else sizes),
+        _written(f"{terms.instances}", None if size is None else [float(size)]),
     )
 
 
-def _engines(count: int | None) -> str:
-    if count is None:
-        return "engines not told"
-    return f"{count} engine" + ("" if count == 1 else "s")
+def _written(count: str, sizes: Sequence[float | None] | None) -> str:
+    """ "2 x TP 4": no words, since the evidence is read in two languages."""
+    if sizes is None:
+        return f"{count} ×"
+    known = dict.fromkeys("?" if s is None else f"{s:.0f}" for s in sizes) or ["?"]
+    return f"{count} × TP " + "+".join(known)
 
 
 def _strategy(contract: Contract, cell: Cell, told: Mapping[str, Any]) -> Iterator[Compared]:
@@ -110,6 +110,6 @@ def _distance(contract: Contract, cell: Cell, told: Mapping[str, Any]) -> Iterat
     gained = None if far is None or near is None else far - near
     yield (
         None if gained is None else abs(gained - terms.delay_ms) <= terms.within_ms,
-        "round trip not told" if gained is None else f"round trip {gained:+.3g} ms",
-        f"round trip {terms.delay_ms:+.3g} ms within {terms.within_ms:.3g} ms",
+        "RTT ?" if gained is None else f"RTT {gained:+.3g} ms",
+        f"RTT {terms.delay_ms:+.3g} ±{terms.within_ms:.3g} ms",
     )
