@@ -103,6 +103,11 @@ class Contract(Frozen):
     gate4: GateTerms | None = None
     _digest: str = PrivateAttr(default="")
 
+    def store_rate_at_most(self, arm: str) -> float:
+        """Bytes per second that the store of ``arm`` can physically deliver."""
+        own = self.arms[arm].store_bytes_per_s_at_most
+        return self.validity.store_bytes_per_s_at_most if own is None else own
+
     def gate(self, number: int) -> GateTerms:
         terms: GateTerms | None = getattr(self, f"gate{number}")
         if terms is None:

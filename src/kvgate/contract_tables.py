@@ -185,12 +185,15 @@ class Model(Frozen):
 
 
 class Arm(Frozen):
-    """One configuration under comparison. ``store`` is the KV tier behind the engine."""
+    """One configuration under comparison. ``store`` is the KV tier behind the engine;
+    ``store_bytes_per_s_at_most`` what can physically come from it (default: that of the validity
+    conditions): local devices are not bound by the appliance's link."""
 
     text: Text
     store: Name | Literal["none"]
     engine_args: tuple[Argument, ...] = ()
     store_args: tuple[Argument, ...] = ()
+    store_bytes_per_s_at_most: Positive | None = None
 
 
 class Parallelism(Frozen):

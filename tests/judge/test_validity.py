@@ -276,6 +276,27 @@ def test_a_simulated_part_breaks_a_block_of_a_real_contract() -> None:
         assert broken_in(block) == ["nothing_simulated"]
 
 
+def test_a_store_of_local_devices_may_be_faster_than_the_appliances_link() -> None:
+    """Its own limit is the arm's; the other arm keeps that of the link."""
+    block = edited("duration_s", to=BYTES / 20e9)
+    frame = requests()
+    terms = contract()
+
+    def possible(**own: float) -> Condition:
+        arms = dict(terms.arms)
+        for arm, limit in own.items():
+            changed = {"store_bytes_per_s_at_most": limit}
+            arms[arm] = arms[arm].model_copy(update=changed)
+        given = conditions(
+            terms.model_copy(update={"arms": arms}), block, frame, block_statistics(frame, LEVEL)
+        )
+        return next(c for c in given if c.name == "store_rate_possible")
+
+    assert possible(baseline=28e9).ok is False
+    assert (possible(appliance=28e9).ok, possible(appliance=28e9).limit) == (True, 28e9)
+    assert possible(appliance=19e9).ok is False
+
+
 # --- whose fault -------------------------------------------------------------------------------
 
 

@@ -198,9 +198,10 @@ def _bytes(contract: Contract, block: Block, *, restores: bool) -> Iterator[Cond
                 "store_rate_possible",
                 About.INSTRUMENT,
                 ratio(moved, value(block, "duration_s")),
-                limits.store_bytes_per_s_at_most,
+                contract.store_rate_at_most(str(block["arm"])),
                 "B/s",
-                "more bytes a second than the link carries: the counters or the coldness are wrong",
+                "more bytes a second than link or devices carry: the counters or the coldness are "
+                "wrong",
             )
     for target in _others(contract, block):
         found, unit = _touched(block, target)

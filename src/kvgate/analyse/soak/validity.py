@@ -206,8 +206,9 @@ def _bytes(
     ]
     lasted_s = value(block, "duration_s")
     rate = max(rates) if rates else None if moved is None or not lasted_s else moved / lasted_s
-    yield at_most("store_rate_possible", About.INSTRUMENT, rate, limits.store_bytes_per_s_at_most,
-                  "B/s", "more bytes a second than the link carries: the counters or the "
+    possible = contract.store_rate_at_most(plan.arm)
+    yield at_most("store_rate_possible", About.INSTRUMENT, rate, possible,
+                  "B/s", "more bytes a second than link or devices carry: the counters or the "
                   "coldness are wrong")  # fmt: skip
 
 
