@@ -120,7 +120,7 @@ class Inventory(BaseModel):
 
 REQUIRED_GROUPS = ("engines", "appliances", "load_clients")
 _PREFIX = "kvgate_"
-PER_HOST = frozenset({"roce_interface"})
+PER_HOST = frozenset({"roce_interface", "agent_python"})
 """Variables that only playbooks read and that may differ from host to host."""
 
 

@@ -157,7 +157,7 @@ def broken(
             "first_token_lag_p99_ms": 0.1, "held": 7.9, "cpu_share": 0.1,
         }]},
         "observation": told.to_json(),
-        "moved": moved_bytes(bench, arm, told),
+        "moved": moved_bytes(bench, arm, told, [told.host]),
     }  # fmt: skip
     if moved is not None:
         block["moved"] = {"bytes": moved}

@@ -13,6 +13,7 @@ from kvgate.analyse.block import BlockMeasured, BlockStatistics, measure_block
 from kvgate.analyse.counters import ENGINE, STORE_PREFIX, energy_j, grown, value
 from kvgate.analyse.facts import observe_host
 from kvgate.analyse.foreign import known_only, lacks_of
+from kvgate.analyse.load_hosts import on_one_clock
 from kvgate.analyse.paired import prompts_digest, with_same_prompts
 from kvgate.analyse.results import Analysis, Answer, BlockResult, Observed
 from kvgate.analyse.soak.run import Part, Soak, analyse_soak
@@ -69,6 +70,7 @@ def assemble(
     for raw in blocks:
         try:
             _check_whole(raw)
+            raw = replace(raw, requests=on_one_clock(raw.block, raw.requests))
             if raw.block["kind"] in {"soak", "canary"}:
                 (canaries if raw.block["kind"] == "canary" else long_runs).append(raw)
                 continue

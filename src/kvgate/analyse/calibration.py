@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from kvgate.analyse.checks import at_most
+from kvgate.analyse.checks import Block, at_most
 from kvgate.analyse.counters import value
+from kvgate.analyse.load_hosts import load_hosts_of
 from kvgate.contract_tables import Validity
 from kvgate.verdict import About, Condition
 
@@ -30,6 +32,22 @@ def client_holds_level(
         "against a truth server the client could not hold the level: see calibration in "
         "block.json, free the load host or use a faster one",
     )
+
+
+def clients_hold_level(limits: Validity, block: Block, level: int) -> Condition:
+    """:func:`client_holds_level` of the block's client, or of the worst of its load hosts, each at
+    its own share of the level; shares that are not the level are held by nobody."""
+    hosts = load_hosts_of(block)
+    if hosts is None:
+        return client_holds_level(limits, block.get("calibration"), level)
+    shares = [value(said, "level") or 0 for said in hosts.values()]
+    found = [
+        client_holds_level(limits, said.get("calibration"), int(share))
+        for said, share in zip(hosts.values(), shares, strict=True)
+    ]
+    if sum(shares) != level:
+        return client_holds_level(limits, None, level)
+    return max(found, key=lambda c: math.inf if c.ok is None else float(c.value or 0))
 
 
 def _last(calibration: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

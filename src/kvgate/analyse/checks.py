@@ -38,10 +38,13 @@ def scaled(number: float | None, factor: float) -> float | None:
 
 
 def coverage_of(block: Block) -> float | None:
-    """Smallest share of the block that the looks at every engine and the host covered."""
+    """Smallest share of the block that the looks at every engine and the hosts covered; None where
+    one of them, or a host that was to be observed elsewhere, is not known to the end."""
     coverage = (block.get("observation") or {}).get("coverage")
     if not isinstance(coverage, Mapping):
         return None
     shares = [value(coverage, name) for name in (*engines_of(block), HOST)]
+    elsewhere: Mapping[str, Mapping[str, Any]] = block.get("hosts") or {}
+    shares += [None if h.get("fault") else value(h, "coverage") for h in elsewhere.values()]
     known = [share for share in shares if share is not None]
     return min(known) if len(known) == len(shares) else None

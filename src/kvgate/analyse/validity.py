@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from kvgate.analyse.block import BlockStatistics
-from kvgate.analyse.calibration import client_holds_level
+from kvgate.analyse.calibration import clients_hold_level
 from kvgate.analyse.checks import NS, Block, at_least, at_most, coverage_of, ratio, scaled
 from kvgate.analyse.counters import (
     ENGINE,
@@ -26,6 +26,7 @@ from kvgate.analyse.counters import (
     value,
 )
 from kvgate.analyse.foreign import foreign_conditions, lacks_of
+from kvgate.analyse.load_hosts import clients_of, largest_cpu_share, load_host_conditions
 from kvgate.analyse.served import served_conditions
 from kvgate.analyse.setup import setup_conditions
 from kvgate.contract import Contract
@@ -98,7 +99,8 @@ def _instrument(limits: Validity, block: Block, requests: pd.DataFrame) -> Itera
         "text",
         "see the client's message in block.json; nothing of the appliance was measured",
     )
-    yield client_holds_level(limits, block.get("calibration"), level)
+    yield clients_hold_level(limits, block, level)
+    yield from load_host_conditions(limits, block, requests)
     yield from _recorded(block, requests, known=bool(client))
     yield at_most(
         "client_stall",
@@ -111,7 +113,7 @@ def _instrument(limits: Validity, block: Block, requests: pd.DataFrame) -> Itera
     yield at_most(
         "client_cpu",
         About.INSTRUMENT,
-        ratio(value(client, "cpu_s"), value(client, "wall_s")),
+        largest_cpu_share(block),
         limits.client_cpu_share_at_most,
         "1",
         "the load host is the bottleneck: use more load hosts",
@@ -127,7 +129,7 @@ def _instrument(limits: Validity, block: Block, requests: pd.DataFrame) -> Itera
     yield at_most(
         "clock_step",
         About.INSTRUMENT,
-        _largest_step_s(client, block.get("observation") or {}),
+        _largest_step_s(block),
         limits.clock_step_s_at_most,
         "s",
         "stop whatever steps the clock (chronyd makestep, VM time sync) during a block",
@@ -142,20 +144,21 @@ def _instrument(limits: Validity, block: Block, requests: pd.DataFrame) -> Itera
     )
 
 
-def _largest_step_s(client: Mapping[str, Any], observation: Mapping[str, Any]) -> float | None:
-    """The largest jump of the wall clock that client or sampler saw; a jump there and back is two.
+def _largest_step_s(block: Block) -> float | None:
+    """The largest jump of the wall clock that a client or the sampler saw; a jump there and back is
+    two.
 
-    None where the client's offsets or the sampler's list are missing.
+    None where a client's offsets or the sampler's list are missing.
     """
-    offsets = (value(client, "clock_offset_start_ns"), value(client, "clock_offset_end_ns"))
-    seen = observation.get("clock_steps")
-    if offsets[0] is None or offsets[1] is None or not isinstance(seen, list):
+    seen = (block.get("observation") or {}).get("clock_steps")
+    if not isinstance(seen, list):
         return None
     steps = [value(step, "step_ns") for step in seen]
+    for client in clients_of(block):
+        start, end = (value(client, f"clock_offset_{at}_ns") for at in ("start", "end"))
+        steps.append(None if start is None or end is None else end - start)
     known = [abs(step) for step in steps if step is not None]
-    if len(known) < len(steps):
-        return None
-    return max(abs(offsets[1] - offsets[0]), *known, 0.0) * NS
+    return max([*known, 0.0]) * NS if len(known) == len(steps) else None
 
 
 def _recorded(block: Block, requests: pd.DataFrame, *, known: bool) -> Iterator[Condition]:
@@ -214,11 +217,10 @@ def _environment(limits: Validity, block: Block) -> Iterator[Condition]:
 
 
 def _load_host(limits: Validity, block: Block) -> Iterator[Condition]:
-    """What the contract wants to know of this host's processors, accelerators and network ports.
+    """What the contract wants to know of the hosts' processors, accelerators and network ports.
 
     Not looked at without a limit. With one, a host that cannot tell breaks the block.
     """
-    host: Mapping[str, Any] = block.get("host") or {}
     for name, part, figure, limit, remedy in (
         ("no_throttling", "throttling", "share", limits.throttled_share_at_most,
          "a processor or accelerator was slowed down: check cooling, power and its limits"),
@@ -229,8 +231,26 @@ def _load_host(limits: Validity, block: Block) -> Iterator[Condition]:
     ):  # fmt: skip
         if limit is not None:
             yield at_most(
-                name, About.ENVIRONMENT, value(host.get(part), figure), limit, "1", remedy
+                name, About.ENVIRONMENT, _of_hosts(block, part, figure), limit, "1", remedy
             )
+
+
+def _of_hosts(block: Block, part: str, figure: str) -> float | None:
+    """The worst of this host and those observed elsewhere.
+
+    Engine hosts must tell; a host that only sends requests need not have what is asked for, unless
+    it is the only one that is observed.
+    """
+    elsewhere: Mapping[str, Mapping[str, Any]] = block.get("hosts") or {}
+    engines = [h for h in elsewhere.values() if h.get("group") == "engines"]
+    others = [h for h in elsewhere.values() if h.get("group") != "engines"]
+    must = [value(h.get(part), figure) for h in engines]
+    may = [value(h.get(part), figure) for h in [block.get("host") or {}, *others]]
+    if not must:
+        must, may = may[:1], may[1:]
+    if None in must:
+        return None
+    return max(v for v in (*must, *may) if v is not None)
 
 
 def _simulation(contract: Contract, block: Block) -> Iterator[Condition]:

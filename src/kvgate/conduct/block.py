@@ -10,24 +10,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from kvgate.analyse.counters import engine_names
 from kvgate.campaign import utc_text
 from kvgate.conduct.calibration import Calibrations
+from kvgate.conduct.clients import Client, LocalClient
+from kvgate.conduct.elsewhere import Elsewhere, Watched, grown_together
 from kvgate.contract import Contract
 from kvgate.contract_tables import Workload
 from kvgate.drive.arms import RunningArm
-from kvgate.errors import CannotMeasure
 from kvgate.evidence.journal import Journal
 from kvgate.evidence.tables import write_requests
 from kvgate.inventory import Inventory
 from kvgate.load.job import Closed, Job, Prompts
-from kvgate.load.job import Progress as Counts
-from kvgate.load.run import LoadResult, run_load
 from kvgate.observe.adapters import adapter_for
 from kvgate.observe.fabric import fabric_of
 from kvgate.observe.observation import Observation, TargetView
+from kvgate.observe.rows import Rows
 from kvgate.observe.sampler import Sampler, Target
 from kvgate.observe.scrape import scrape
 from kvgate.observe.throttling import throttling_of
@@ -51,6 +49,7 @@ class Bench:
     journal: Journal
     work_dir: Path
     progress: Progress
+    elsewhere: Elsewhere = field(default_factory=Elsewhere)
     calibrations: Calibrations = field(init=False)
 
     def urls(self, cell: Cell) -> tuple[str, ...]:
@@ -60,6 +59,11 @@ class Bench:
     def __post_init__(self) -> None:
         found = Calibrations(self.contract.validity, self.work_dir)
         object.__setattr__(self, "calibrations", found)
+
+    @property
+    def client(self) -> Client:
+        """What carries the load of a block."""
+        return self.elsewhere.load or LocalClient(self.calibrations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +88,31 @@ def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Ma
     prompts = prompts_of(bench.contract, bench.gate, place.session, cell)
     bench.journal.ensure_space(prompts.count * BYTES_PER_REQUEST)
     folder = bench.journal.block_dir(place.n)
-    if not bench.calibrations.known(cell.level):
+    if not bench.client.known(cell.level, prompts.count):
         bench.progress.doing(f"trying the load client itself at {cell.level} streams")
-    calibration = bench.calibrations.at(cell.level)
+    calibration = bench.client.calibrate(cell.level, prompts.count)
     urls = bench.urls(cell)
     job = block_job(bench, workload, prompts, cell.level, f"b{place.n}", urls)
     started_at = utc_text(datetime.now(UTC))
+    watched = Watched(bench.inventory, bench.elsewhere, arm.store_pids, SAMPLE_PERIOD_S)
     sampler = Sampler(
-        targets(bench, arm, urls), period_s=SAMPLE_PERIOD_S, timeout_s=2.0, pids=arm.store_pids
+        targets(bench, arm, urls),
+        period_s=SAMPLE_PERIOD_S,
+        timeout_s=2.0,
+        pids=watched.local_pids,
     )
-    with sampler:
+    with watched, sampler:
         started = time.monotonic()
-        result, fault = _load(bench, job, prompts.count)
+        loaded = bench.client.run(
+            job,
+            calibration=calibration,
+            on_progress=lambda counts: bench.progress.requests(counts.done, prompts.count),
+            deadline_s=job.block_deadline_s + CLIENT_GRACE_S,
+        )
         duration_s = time.monotonic() - started
     observation = sampler.stop()
     rows = _keep_requests(job, folder)
-    observation.write(folder / "engine.parquet", folder / "host.parquet")
+    observation.write(folder / "engine.parquet", folder / "host.parquet", watched.rows)
     block = {
         "n": place.n,
         "gate": bench.gate,
@@ -124,17 +137,14 @@ def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Ma
         "started_at": started_at,
         "duration_s": duration_s * bench.inventory.time_scale,
         "time_scale": bench.inventory.time_scale,
-        "client": None if result is None or result.report is None
-        else msgspec.to_builtins(result.report),
-        "calibration": calibration,
-        "load_state": "failed" if result is None else result.state,
-        "fault": fault,
+        **loaded.to_json(),
         "observation": observation.to_json(),
-        "moved": moved_bytes(bench, arm, observation),
+        "moved": moved_bytes(bench, arm, observation, watched.engine_rows(observation)),
         "host": {
             "fabric": fabric_of(observation.host),
             "throttling": throttling_of(observation.host),
         },
+        **watched.to_json(),
     }  # fmt: skip
     bench.journal.finish_block(place.n, block)
     return block
@@ -185,22 +195,6 @@ def block_job(
     )
 
 
-def _load(bench: Bench, job: Job, total: int) -> tuple[LoadResult | None, str | None]:
-    """The load; an engine that cannot be reached is a fault of the block, not of the program."""
-
-    def told(counts: Counts) -> None:
-        bench.progress.requests(counts.done, total)
-
-    work = Path(job.records_path).parent
-    try:
-        result = run_load(
-            job, work, on_progress=told, deadline_s=job.block_deadline_s + CLIENT_GRACE_S
-        )
-    except CannotMeasure as fault:
-        return None, str(fault)
-    return result, None if result.complete else f"the client ended as {result.state}"
-
-
 def _keep_requests(job: Job, folder: Path) -> int:
     records = Path(job.records_path)
     rows = write_requests([records] if records.exists() else [], folder / "requests.parquet")
@@ -231,20 +225,26 @@ def targets(bench: Bench, arm: RunningArm, urls: tuple[str, ...] = ()) -> Sequen
     return found
 
 
-def moved_bytes(bench: Bench, arm: RunningArm, observation: Observation) -> Mapping[str, Any]:
-    """Bytes that the arm's store read in the block, and who counted them."""
+def moved_bytes(
+    bench: Bench, arm: RunningArm, observation: Observation, engines: Sequence[Rows]
+) -> Mapping[str, Any]:
+    """Bytes that the arm's store read in the block, and who counted them; ``engines`` is what the
+    kernels of the engine hosts say, the first host's first."""
     if arm.store is None:
         return {"bytes": 0, "how": "no store in this arm"}
     if bench.inventory.store_bytes == "store":
         view = observation.targets.get(f"store-{arm.store}")
         return _counted_by_store(view, bench.contract.model.kv_bytes_per_token)
     if bench.inventory.store_bytes == "rdma":
-        ports = [name for name in observation.host.sources() if name.startswith("rdma:")]
-        total = _grown_together(observation, ports, "rx_bytes")
-        return {"bytes": total, "how": "port_rcv_data of this host's RDMA ports"}
+        total = grown_together(engines, "rx_bytes", _rdma_ports)
+        return {"bytes": total, "how": "port_rcv_data of the engine hosts' RDMA ports"}
     processes = [f"pid:{pid}" for pid in arm.store_pids]
-    total = _grown_together(observation, processes, "read_bytes")
+    total = grown_together(engines[:1], "read_bytes", lambda _rows: processes)
     return {"bytes": total, "how": "read_bytes of the store's processes in /proc"}
+
+
+def _rdma_ports(rows: Rows) -> list[str]:
+    return [source for source in rows.sources() if source.startswith("rdma:")]
 
 
 def _counted_by_store(view: TargetView | None, kv_bytes_per_token: int) -> Mapping[str, Any]:
@@ -274,14 +274,3 @@ def _grown(view: TargetView, name: str) -> float | None:
         moved: float | None = last
         return moved
     return delta
-
-
-def _grown_together(observation: Observation, sources: Sequence[str], name: str) -> float | None:
-    """The growth of one counter over several sources; None without any, or where one is missing."""
-    total = 0.0
-    for source in sources:
-        series = observation.host.series(source, name)
-        if len(series) < 2:
-            return None
-        total += series[-1][1] - series[0][1]
-    return total if sources else None

@@ -16,6 +16,7 @@ from kvgate.adjudicate import TIMES, Judged, adjudicate, reopened_by_change
 from kvgate.campaign import CampaignFacts, Mode, Opening, open_gate, utc_text
 from kvgate.conduct.block import Bench
 from kvgate.conduct.earlier import Earlier, carry_over
+from kvgate.conduct.elsewhere import is_driven_here, prepare
 from kvgate.conduct.finish import REMEDY, conclude, finish, to_finish, to_publish
 from kvgate.conduct.openings import note_opened
 from kvgate.conduct.resume import (
@@ -79,6 +80,13 @@ def run_gate(order: Order, gate: int, selected: tuple[str, ...], progress: Progr
     evidence so far in the bundle, marked partial, and every process stopped.
     """
     check_order(order)
+    if order.contract.gate(gate).soak is not None and not is_driven_here(order.inventory):
+        raise UsageError(
+            f"the long run of G{gate} is driven by exactly one load client, and that is this "
+            "machine",
+            where=order.inventory.path,
+            remedy="leave one host in load_clients, with ansible_connection: local",
+        )
     with order.workspace.held():
         return _run_gate(order, gate, selected, progress)
 
@@ -219,14 +227,6 @@ def check_order(order: Order) -> None:
             where=inventory.path,
             remedy="remove it from group_vars/all.yml",
         )
-    remote = [h for h in inventory.group("load_clients") if h not in inventory.local_hosts]
-    if remote or len(inventory.group("load_clients")) != 1:
-        raise UsageError(
-            "the load is driven from exactly one load client, and that is this machine",
-            where=inventory.path,
-            remedy="run kvgate on the load host: one host in load_clients with "
-            "ansible_connection: local",
-        )
     for number in contract.gates:
         for clause in contract.gate(number).clause:
             hosts = getattr(clause, "hosts", None)
@@ -306,6 +306,10 @@ def _measure(
     bench = Bench(order.contract, order.inventory, gate, journal, run_dir / "work", progress)
     can_go_on = gate in CONTINUED_GATES
     with _stopping(arms, playbooks, run_dir, progress, can_go_on=can_go_on):
+        if terms.pairs is not None or terms.soak is not None:
+            limits = order.contract.validity
+            others = prepare(order.inventory, limits, playbooks, run_dir, keep)
+            bench = replace(bench, elsewhere=others)
         if terms.pairs is not None:
             sessions = Sessions(bench, arms, terms.pairs, earlier, lambda: adjudicate(journal.root))
             progress.gate(gate, terms.title.en, sessions.steps() + 2)

@@ -31,6 +31,7 @@ from kvgate.conduct.block import (
     targets,
 )
 from kvgate.conduct.breaker import Breaker
+from kvgate.conduct.elsewhere import Watched
 from kvgate.conduct.prime import Primed, prime
 from kvgate.contract import Contract, SoakPlan
 from kvgate.contract_gates import Canaries
@@ -148,10 +149,12 @@ def _run(
     folder = bench.journal.block_dir(SOAK)
     started_at = utc_text(datetime.now(UTC))
     period_s = min(SAMPLE_PERIOD_S * 60, plan.window_s / 4) / scale if scale > 1 else 5.0
+    period_s = max(0.5, period_s)
+    watched = Watched(bench.inventory, bench.elsewhere, arm.store_pids, period_s)
     sampler = Sampler(
-        targets(bench, arm), period_s=max(0.5, period_s), timeout_s=2.0, pids=arm.store_pids
+        targets(bench, arm), period_s=period_s, timeout_s=2.0, pids=watched.local_pids
     )
-    with sampler:
+    with watched, sampler:
         started = time.monotonic()
         load = _Load(job, duration_s)
         beside = _canaries(bench, plan, duration_s)
@@ -168,7 +171,7 @@ def _run(
                 beside.finish()
         lasted_s = time.monotonic() - started
     observation = sampler.stop()
-    observation.write(folder / "engine.parquet", folder / "host.parquet")
+    observation.write(folder / "engine.parquet", folder / "host.parquet", watched.rows)
     cell = Cell(plan.workload, plan.level)
     common = {
         "gate": bench.gate, "session": 2, "pair": None, "position": 0, "arm": arm.arm,
@@ -189,7 +192,8 @@ def _run(
         "fault": load.fault,
         "events": events,
         "observation": observation.to_json(),
-        "moved": moved_bytes(bench, arm, observation),
+        "moved": moved_bytes(bench, arm, observation, watched.engine_rows(observation)),
+        **watched.to_json(),
     }
     bench.journal.finish_block(SOAK, block)
     if beside is None or plan.canaries is None:

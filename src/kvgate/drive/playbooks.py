@@ -60,6 +60,8 @@ class Playbooks:
         self._playbooks = playbooks
         self._inventory = inventory
         self._stop = False
+        # SSH's sockets are as good as the keys: nobody else may reach them, and they go with us.
+        self._sockets = tempfile.TemporaryDirectory(prefix="kvgate-ssh-")
 
     def stop(self) -> None:
         """Cancel the play that runs, and every later one until :meth:`allow`."""
@@ -102,7 +104,8 @@ class Playbooks:
                     playbook=str(self._playbooks / f"{name}.yml"),
                     inventory=str(self._inventory),
                     extravars=dict(variables),
-                    envvars=_environment(self._playbooks),
+                    envvars=_environment(self._playbooks)
+                    | {"ANSIBLE_SSH_CONTROL_PATH_DIR": self._sockets.name},
                     event_handler=collector.handle,
                     cancel_callback=cancelled,
                     quiet=True,

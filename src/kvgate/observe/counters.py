@@ -10,7 +10,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+if TYPE_CHECKING:  # engine hosts may have Python 3.10, which has none
+    from typing import Self
 
 START_TOLERANCE_S: Final = 0.01
 """Start times are read from the kernel's tick counter (10 ms); closer ones are one process."""

@@ -12,8 +12,10 @@ from typing import Any, Final
 from kvgate.observe.adapters import Role
 from kvgate.observe.clock import ClockState, ClockStep, detect_steps
 from kvgate.observe.counters import Counters, Increase
-from kvgate.observe.rows import Rows, write_parquet
+from kvgate.observe.rows import Rows, write_hosts_parquet, write_parquet
 
+THIS_HOST: Final = "localhost"
+"""Whose rows are those of the machine that runs kvgate, in ``host.parquet``."""
 LATE: Final = 1.5
 """A good look covers one period; the next may be half a period late before it is a gap."""
 
@@ -83,11 +85,13 @@ class Observation:
     clock: tuple[ClockState, ClockState] | None
     clock_steps: tuple[ClockStep, ...]
 
-    def write(self, engine_path: Path, host_path: Path) -> None:
-        """Write ``engine.parquet`` (engines and stores) and ``host.parquet``; raises
-        CannotMeasure where the disk refuses."""
+    def write(
+        self, engine_path: Path, host_path: Path, elsewhere: Mapping[str, Rows] | None = None
+    ) -> None:
+        """Write ``engine.parquet`` (engines and stores) and ``host.parquet`` (this host and those
+        ``elsewhere``); raises CannotMeasure where the disk refuses."""
         write_parquet(engine_path, self.engine, self.store)
-        write_parquet(host_path, self.host)
+        write_hosts_parquet(host_path, {THIS_HOST: self.host, **(elsewhere or {})})
 
     def to_json(self) -> dict[str, Any]:
         """The part of ``block.json`` that observation answers for; all numbers but shares and the

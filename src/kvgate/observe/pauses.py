@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from kvgate.observe.host import Reading
 
@@ -51,7 +51,7 @@ class Ethtool:
     name: str = "ethtool"
 
     @classmethod
-    def of_host(cls, root: Path = PORTS) -> Self | None:
+    def of_host(cls, root: Path = PORTS) -> Ethtool | None:
         """None where there is no such program, or no RDMA port with an interface."""
         program = shutil.which("ethtool") or shutil.which("ethtool", path="/usr/sbin:/sbin")
         found = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,20 +69,29 @@ def write_parquet(path: Path, *tables: Rows) -> None:
     Columns ``t_ns`` (int64), ``source`` and ``name`` (dictionary of text), ``value`` (float64).
     Raises CannotMeasure where the disk refuses.
     """
+    _write(path, [(None, row) for table in tables for row in table])
+
+
+def write_hosts_parquet(path: Path, hosts: Mapping[str, Rows]) -> None:
+    """As :func:`write_parquet`, with a column ``host`` (dictionary of text): whose row it is."""
+    _write(path, [(host, row) for host, table in hosts.items() for row in table], of_hosts=True)
+
+
+def _write(path: Path, rows: list[tuple[str | None, Row]], *, of_hosts: bool = False) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [row for table in tables for row in table]
-    rows.sort(key=lambda row: row.t_ns)
+    rows.sort(key=lambda pair: pair[1].t_ns)
     text = pa.dictionary(pa.int32(), pa.string())
-    table = pa.table(
-        {
-            "t_ns": pa.array([row.t_ns for row in rows], pa.int64()),
-            "source": pa.array([row.source for row in rows], pa.string()).cast(text),
-            "name": pa.array([row.name for row in rows], pa.string()).cast(text),
-            "value": pa.array([row.value for row in rows], pa.float64()),
-        }
-    )
+    columns = {
+        "t_ns": pa.array([row.t_ns for _, row in rows], pa.int64()),
+        "source": pa.array([row.source for _, row in rows], pa.string()).cast(text),
+        "name": pa.array([row.name for _, row in rows], pa.string()).cast(text),
+        "value": pa.array([row.value for _, row in rows], pa.float64()),
+    }
+    if of_hosts:
+        columns["host"] = pa.array([host for host, _ in rows], pa.string()).cast(text)
+    table = pa.table(columns)
     half = path.with_name(f".writing-{path.name}")
     try:
         pq.write_table(table, half, compression="zstd")

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from kvgate.analyse.block import durations_s
+from kvgate.analyse.checks import coverage_of
 from kvgate.analyse.counters import ENGINE, value
 from kvgate.analyse.results import Answer, BlockResult, Observed, SoakEvent, SoakWindow
 from kvgate.analyse.soak.answers import Reference, Wrong, reference_of, wrong_answers
@@ -259,7 +260,7 @@ def _figures(run: _Run) -> Iterator[Observed]:
     yield _slowed("soak_throughput_drift", fall, run, crashed, why)
     yield _observed("soak_worst_window", worst_window(steady), crashed, why)
     yield _observed("soak_memory_slope", drift(steady, "resident_bytes", edge_s), crashed, why)
-    yield _observed("soak_coverage", _coverage(run.block))
+    yield _observed("soak_coverage", coverage_of(run.block))
     yield _observed("soak_duration", run.observed_s)
     total = run.again.total
     yield _observed(
@@ -348,13 +349,6 @@ def _recovered(run: _Run, crashed: About | None, why: Reason | None) -> Observed
     if never and run.allowed_s is not None and longest <= run.allowed_s:
         return _observed("fault_recovery_time", None, None, Reason("ended_too_early"))
     return _observed("fault_recovery_time", longest, crashed, why)
-
-
-def _coverage(block: Mapping[str, Any]) -> float | None:
-    """Coverage of engine and host. A store that an injected fault took down is no gap of ours."""
-    coverage: Mapping[str, Any] = (block.get("observation") or {}).get("coverage") or {}
-    shares = [value(coverage, source) for source in (ENGINE, "host")]
-    return None if None in shares else min(s for s in shares if s is not None)
 
 
 def _observed(
