@@ -1,0 +1,1 @@
+"""Hosts other than this one: agents over pipes, and two real SSH servers on loopback."""
