@@ -195,7 +195,7 @@ def _block(
     moved = restored * contract.model.kv_bytes_per_token
 
     def target(**delta: float) -> dict[str, Any]:
-        stored = {"stored_tokens": tokens, "errors": 0}
+        stored = {"stored_tokens": tokens, "errors": 0, "used_bytes": 5, "capacity_bytes": 10}
         increase = {"restarts": 0, "delta": {"late_s": 0.0, "errors": 0, **delta}}
         return {"before": stored, "after": stored, "increase": increase}
 
@@ -218,7 +218,7 @@ def _block(
         "prompts": {"pool": "bench", "first": 0, "count": count}, "primed_tokens": tokens,
         "duration_s": max(moved / 6e9, 1.0), "moved": {"bytes": moved},
         "client": {
-            "state": "done", "loop_stall_p99_ns": 1_000_000, "cpu_s": 0.2, "wall_s": 1.0,
+            "state": "done", "loop_stall_max_ns": 1_000_000, "cpu_s": 0.2, "wall_s": 1.0,
             "mean_in_flight": cell.level, "clock_offset_start_ns": 5, "clock_offset_end_ns": 9,
         },
         "observation": {

@@ -187,10 +187,12 @@ class Model(Frozen):
 class Arm(Frozen):
     """One configuration under comparison. ``store`` is the KV tier behind the engine;
     ``store_bytes_per_s_at_most`` what can physically come from it (default: that of the validity
-    conditions): local devices are not bound by the appliance's link."""
+    conditions): local devices are not bound by the appliance's link. ``capacity_bytes`` is its
+    usable capacity where its metrics page does not tell that."""
 
     text: Text
     store: Name | Literal["none"]
+    capacity_bytes: PositiveInt | None = None
     engine_args: tuple[Argument, ...] = ()
     store_args: tuple[Argument, ...] = ()
     store_bytes_per_s_at_most: Positive | None = None
@@ -256,7 +258,8 @@ class Validity(Frozen):
     and by how much that may change in a block. What is None is not looked at; a limit that is set
     and finds no data breaks the block: ``throttled_share_at_most`` of the looks at processors and
     accelerators, ``fabric_errors_at_most`` and ``fabric_pauses_at_most`` at the network ports of
-    this host, each within the block.
+    this host, each within the block; ``fill_share_at_least`` and ``fill_share_at_most`` at what the
+    arm's store says before a block that it holds, over its capacity.
     """
 
     engine_cache_share_at_most: FractionOrZero
@@ -285,3 +288,12 @@ class Validity(Frozen):
     throttled_share_at_most: FractionOrZero | None = None
     fabric_errors_at_most: Annotated[int, Field(ge=0)] | None = None
     fabric_pauses_at_most: Annotated[int, Field(ge=0)] | None = None
+    fill_share_at_least: FractionOrZero | None = None
+    fill_share_at_most: Annotated[float, Field(gt=0, le=1)] | None = None
+
+    @model_validator(mode="after")
+    def _some_fill(self) -> Validity:
+        least, most = self.fill_share_at_least, self.fill_share_at_most
+        if least is not None and most is not None and least >= most:
+            raise ValueError("fill_share_at_least must lie below fill_share_at_most")
+        return self

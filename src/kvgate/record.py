@@ -111,14 +111,15 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
 class ClientReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the load process knows about itself; validity reads it before anybody is blamed.
 
-    ``loop_stall``: how long the loop was away from its poll in one round. ``receive_lag``: user
-    space stamp minus kernel stamp over all reads. Quantiles come from a histogram with 6 % wide
-    buckets (upper edges); the maxima are exact. ``mean_in_flight`` is the time average from the
-    moment the planned concurrency was first reached to the last issue, ``None`` if it never was.
-    ``clock_offset_*_ns`` is CLOCK_REALTIME minus CLOCK_MONOTONIC; ``clock_steps`` counts jumps of
-    more than 1 ms in it. ``unstamped_reads`` are reads without a kernel stamp. ``start_late_ns``:
-    how long after the common start of several processes this one began. ``requests_skipped``:
-    turns of conversations that were never issued, since a turn before them failed.
+    ``loop_stall``: how long the loop was away from its poll in one round, or overslept in it.
+    ``receive_lag``: user space stamp minus kernel stamp over all reads. Quantiles come from a
+    histogram with 6 % wide buckets (upper edges); the maxima are exact. ``mean_in_flight`` is the
+    time average from the moment the planned concurrency was first reached to the last issue,
+    ``None`` if it never was. ``clock_offset_*_ns`` is CLOCK_REALTIME minus CLOCK_MONOTONIC;
+    ``clock_steps`` counts jumps of more than 1 ms in it, ``clock_step_max_ns`` is the largest.
+    ``unstamped_reads`` are reads without a kernel stamp. ``start_late_ns``: how long after the
+    common start of several processes this one began. ``requests_skipped``: turns of conversations
+    that were never issued, since a turn before them failed.
     """
 
     state: str  # done, interrupted or block_deadline
@@ -148,6 +149,7 @@ class ClientReport(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     start_late_ns: int = 0
     requests_skipped: int = 0
+    clock_step_max_ns: int = 0
 
 
 # --- metrics -----------------------------------------------------------------------------------

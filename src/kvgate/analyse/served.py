@@ -60,9 +60,55 @@ def served_conditions(
         )
     if arm.store != "none":
         mine = About.APPLIANCE if block.get("role") == "test" else About.ENVIRONMENT
+        yield from _prepared(contract, block, STORE_PREFIX + arm.store, mine, restores=restores)
         yield from _store(contract, block, STORE_PREFIX + arm.store, mine)
     yield from _sources(contract, block, speaks_of if restores else About.ENVIRONMENT)
     yield from _bytes(contract, block, restores=restores)
+
+
+def _prepared(
+    contract: Contract, block: Block, store: str, mine: About, *, restores: bool
+) -> Iterator[Condition]:
+    """How the store stood before the block: what it had acknowledged, and how full it was.
+
+    Both speak of how the block was set up, but a silent store's silence is ``mine``. What a store
+    says that it holds and then does not give is the affair of the declared source.
+    """
+    limits = contract.validity
+    about = About.ENVIRONMENT if seen(block, store) else mine
+    # A file of another tool says nothing of priming; its own conditions say what that leaves open.
+    if restores and block.get("imported") is None:
+        had = had_acknowledged(
+            block, store, limits.acknowledged_share_at_least, contract.model.kv_bytes_per_token
+        )
+        known = seen(block, store) and value(block, "primed_tokens") is not None
+        yield Condition(
+            "acknowledged",
+            about,
+            had if known else None,
+            ("by its own word" if had else "not by its own word") if known else None,
+            "by its own word",
+            "text",
+            "the store must say that it holds what it was primed with: prime it again",
+        )
+    least, most = limits.fill_share_at_least, limits.fill_share_at_most
+    if least is None and most is None:
+        return
+    capacity = before(block, store, "capacity_bytes")
+    if capacity is None:
+        capacity = contract.arms[str(block["arm"])].capacity_bytes
+    share = ratio(before(block, store, "used_bytes"), capacity)
+    low = least is not None and (most is None or (share is not None and share < least))
+    check, limit = (at_least, least) if low else (at_most, most)
+    yield check(
+        "fill_level",
+        about,
+        share,
+        0.0 if limit is None else limit,
+        "1",
+        "fill or empty the store to the planned level first: a store that is nearly full is another"
+        " store",
+    )
 
 
 def _store(contract: Contract, block: Block, store: str, about: About) -> Iterator[Condition]:

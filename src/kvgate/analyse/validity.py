@@ -105,7 +105,7 @@ def _instrument(limits: Validity, block: Block, requests: pd.DataFrame) -> Itera
     yield at_most(
         "client_stall",
         About.INSTRUMENT,
-        scaled(value(client, "loop_stall_p99_ns"), NS),
+        scaled(value(client, "loop_stall_max_ns"), NS),
         limits.client_stall_s_at_most,
         "s",
         "the load host is too busy: use a faster one or fewer streams",
@@ -148,7 +148,8 @@ def _largest_step_s(block: Block) -> float | None:
     """The largest jump of the wall clock that a client or the sampler saw; a jump there and back is
     two.
 
-    None where a client's offsets or the sampler's list are missing.
+    None where a client's offsets or the sampler's list are missing. The largest jump that a client
+    counted itself is a further witness.
     """
     seen = (block.get("observation") or {}).get("clock_steps")
     if not isinstance(seen, list):
@@ -157,6 +158,7 @@ def _largest_step_s(block: Block) -> float | None:
     for client in clients_of(block):
         start, end = (value(client, f"clock_offset_{at}_ns") for at in ("start", "end"))
         steps.append(None if start is None or end is None else end - start)
+        steps.append(value(client, "clock_step_max_ns") or 0.0)
     known = [abs(step) for step in steps if step is not None]
     return max([*known, 0.0]) * NS if len(known) == len(steps) else None
 

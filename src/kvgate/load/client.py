@@ -186,6 +186,7 @@ def _write_report(
         receive_lag_max_ns=clock.lags.max_ns if clock.lags.count else None,
         clock_offset_start_ns=clock.offset.start_ns,
         clock_offset_end_ns=clock.offset.ns,
+        clock_step_max_ns=clock.offset.largest_step_ns,
         clock_steps=clock.offset.steps,
         start_late_ns=loop.start_late_ns,
         requests_skipped=loop.skipped,

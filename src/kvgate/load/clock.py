@@ -33,17 +33,19 @@ class Offset:
     of more than 1 ms is counted as a step.
     """
 
-    __slots__ = ("ns", "start_ns", "steps")
+    __slots__ = ("largest_step_ns", "ns", "start_ns", "steps")
 
     def __init__(self) -> None:
         self.ns = _realtime_minus_monotonic_ns()
         self.start_ns = self.ns
         self.steps = 0
+        self.largest_step_ns = 0
 
     def measure(self) -> bool:
         """Measure anew; whether the clock was stepped since the last time."""
         now = _realtime_minus_monotonic_ns()
         stepped = abs(now - self.ns) > _STEP_NS
+        self.largest_step_ns = max(self.largest_step_ns, abs(now - self.ns) if stepped else 0)
         self.steps += stepped
         self.ns = now
         return stepped

@@ -177,7 +177,12 @@ class LoadLoop:
                 # Whole milliseconds, rounded down: the rest is polled away.
                 wait_ms = max(0, wake - awake) // 1_000_000
                 events = poll(wait_ms / 1000)
-                awake = _now_ns()
+                woke = _now_ns()
+                # Stopped or starved in its sleep it read nothing either.
+                overslept = woke - awake - wait_ms * 1_000_000
+                if overslept > 0:
+                    self.stalls.add(overslept)
+                awake = woke
             for fd, mask in events:
                 connection = self._links.get(fd)
                 if connection is not None:

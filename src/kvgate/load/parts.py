@@ -173,6 +173,7 @@ def _merge_reports(
         clock_offset_start_ns=first.clock_offset_start_ns,
         clock_offset_end_ns=first.clock_offset_end_ns,
         clock_steps=sum(r.clock_steps for r in reports),
+        clock_step_max_ns=max(r.clock_step_max_ns for r in reports),
         versions=first.versions,
         start_late_ns=max(r.start_late_ns for r in reports),
         requests_skipped=sum(r.requests_skipped for r in reports),

@@ -16,6 +16,7 @@ import random
 import sys
 import time
 import uuid
+from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -113,7 +114,7 @@ class Engine:
             connection.send_json(refused.status, error_body(refused.status, str(refused)))
 
     def _generate(self, connection: HttpConnection, request: Request, *, chat: bool) -> None:
-        scenario = self._scenario
+        scenario, faults = self._scenario, self._faults
         asked = read_generation(
             request.body, chat=chat, model=scenario.model, max_model_len=scenario.max_model_len
         )
@@ -127,7 +128,11 @@ class Engine:
                 cut_after = max(1, asked.output_limit // 2)
             if self._chance.random() < self._faults.error_share:
                 error_after = min(2, asked.output_limit - 1)
+            # A copy: what is asked for stays what was asked for.
+            asked = replace(asked, tokens=asked.tokens + asked.tokens[: faults.added_prompt_tokens])
         sink = AnswerSink(connection, asked, request_id, scenario.model, cut_after, error_after)
+        often = 0.0 if priming else self._faults.preempted_share
+        preempted = often > 0.0 and self._chance.random() < often
         sequence = Sequence(
             tokens=asked.tokens,
             output_limit=asked.output_limit,
@@ -136,6 +141,7 @@ class Engine:
             variation=asked.variation,
             sink=sink,
             salt=asked.cache_salt,
+            preempt_at=max(1, asked.output_limit // 2) if preempted else None,
         )
         sink.sequence = sequence
         if not priming:
@@ -165,8 +171,9 @@ class Engine:
         )
 
     def _version(self) -> dict[str, object]:
+        build = self._faults.other_build
         return {
-            "version": f"simulated-{__version__}",
+            "version": f"simulated-{__version__}" + (f"+{build}" if build else ""),
             "simulated": True,
             "arm": self._arm,
             "time_scale": self._pace.time_scale,
@@ -221,8 +228,8 @@ class Engine:
             ("vllm:prefix_cache_hits_total", count.prefix_hits),
             ("vllm:external_prefix_cache_queries_total", count.external_queries),
             ("vllm:external_prefix_cache_hits_total", count.external_hits),
-            # It admits only what fits its cache, so nothing is ever preempted.
-            ("vllm:num_preemptions_total", 0),
+            # It admits only what fits its cache, so that nothing is preempted but by a fault.
+            ("vllm:num_preemptions_total", count.preemptions),
             ("kvgate_rehearsal_dram_hit_tokens_total", count.dram_tokens),
             ("kvgate_rehearsal_store_fallbacks_total", count.store_fallbacks),
             ("kvgate_rehearsal_steps_total", count.steps),

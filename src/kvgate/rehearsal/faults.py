@@ -16,6 +16,11 @@ noisy                0.25     baseline+appliance  sd of the log speed factor of 
 drift                0.005    appliance           share by which it slows per simulated minute
 hang                 0.05     appliance           share of restores that never answer
 slow-start           2        all three           real seconds before the engine listens
+preempts             0.2      appliance           share of requests thrown out once and recomputed
+long-prompts         1        appliance           tokens that the engine adds to each prompt
+bytes-read           0.5      appliance           factor on the bytes that the store's drives read
+uncounted-hits       0.5      appliance           share of its hits that the store does not count
+other-build          1        appliance           number of the other build that the engine names
 ===================  =======  ==================  ==============================================
 
 Engine and store both accept every fault and play what is theirs.
@@ -40,6 +45,8 @@ _LIKE_SHARE: Final = frozenset(
         "truncated-streams",
         "error-events",
         "hang",
+        "preempts",
+        "uncounted-hits",
     }
 )
 
@@ -123,6 +130,36 @@ KNOWN_FAULTS: Final[dict[str, tuple[float, tuple[str, ...], str, str]]] = {
         "The engine listens only after so many real seconds.",
         "PASS: a slow start is not a fault of what is measured",
     ),
+    "preempts": (
+        0.2,
+        ("appliance",),
+        "The engine runs out of KV memory: it throws requests out half-way and computes them anew.",
+        "INVALID: a preemption storm",
+    ),
+    "long-prompts": (
+        1.0,
+        ("appliance",),
+        "The engine adds tokens to the end of each prompt, as a template would.",
+        "INVALID: the arms did not see prompts of the same length",
+    ),
+    "bytes-read": (
+        0.5,
+        ("appliance",),
+        "The drives read less than is restored (a page cache answers), or more (above 1).",
+        "INVALID: what was restored was not read from the store",
+    ),
+    "uncounted-hits": (
+        0.5,
+        ("appliance",),
+        "The store does not count a share of its hits.",
+        "INVALID: engine and store contradict each other",
+    ),
+    "other-build": (
+        1.0,
+        ("appliance",),
+        "The engine says that it is another build.",
+        "INVALID: the arms differ in more than the store",
+    ),
 }
 
 
@@ -159,6 +196,11 @@ class ActiveFaults:
     drift_per_minute: float = 0.0
     hang_share: float = 0.0
     slow_start_s: float = 0.0
+    preempted_share: float = 0.0
+    added_prompt_tokens: int = 0
+    bytes_read_factor: float = 1.0
+    uncounted_share: float = 0.0
+    other_build: int = 0
 
 
 def parse_fault(spec: str) -> Fault:
@@ -221,4 +263,9 @@ def active_in(faults: Iterable[Fault], arm: str) -> ActiveFaults:
         drift_per_minute=found.get("drift", 0.0),
         hang_share=found.get("hang", 0.0),
         slow_start_s=found.get("slow-start", 0.0),
+        preempted_share=found.get("preempts", 0.0),
+        added_prompt_tokens=int(found.get("long-prompts", 0.0)),
+        bytes_read_factor=found.get("bytes-read", 1.0),
+        uncounted_share=found.get("uncounted-hits", 0.0),
+        other_build=int(found.get("other-build", 0.0)),
     )

@@ -52,6 +52,7 @@ class Sequence:
     answer: AnswerSource | None = None
     output_tokens: int = 0
     state: str = "waiting"
+    preempt_at: int | None = None
     give_up: Callable[[], None] | None = None
 
     @property
@@ -81,6 +82,7 @@ class Counters:
     external_hits: int = 0
     store_fallbacks: int = 0
     steps: int = 0
+    preemptions: int = 0
     finished: dict[str, int] = field(default_factory=lambda: {"stop": 0, "length": 0, "abort": 0})
 
 
@@ -325,7 +327,8 @@ class Scheduler:
             if sequence.to_compute == 0:
                 self._prefilling.remove(sequence)
                 self._decoding.append(sequence)
-                self._prefilled(sequence)
+                if sequence.output_tokens == 0:
+                    self._prefilled(sequence)
                 emitting.append(sequence)
         for sequence in emitting:
             self._emit(sequence)
@@ -376,6 +379,17 @@ class Scheduler:
             self._decoding.remove(sequence)
             self._keep_output(sequence, answer)
             self._leave(sequence, last if last is not None and goes_on else "abort")
+        elif sequence.output_tokens == sequence.preempt_at:
+            self._preempt(sequence)
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Throw a request out half-way: what it had computed is computed again, last in line."""
+        self._decoding.remove(sequence)
+        sequence.preempt_at = None
+        sequence.state = "admitted"
+        sequence.to_compute = len(sequence.tokens) + sequence.output_tokens
+        self.counters.preemptions += 1
+        self._ready.append(sequence)
 
     def _keep_output(self, sequence: Sequence, answer: AnswerSource) -> None:
         """The next turn of a conversation finds the KV of this answer, its last token apart."""

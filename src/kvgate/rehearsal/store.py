@@ -88,6 +88,7 @@ class Store:
         """Hold again what :meth:`keep` wrote; nothing where it wrote nothing."""
         if path.exists():
             self._chunks.update(msgspec.json.decode(path.read_bytes(), type=list[tuple[str, str]]))
+            self._stored_tokens = len(self._chunks) * self._scenario.chunk_tokens
 
     def handle(self, connection: HttpConnection, request: Request) -> None:
         """Answer one request."""
@@ -127,7 +128,8 @@ class Store:
             self._chunks.move_to_end(key)
             held += 1
         self._lookup_tokens += len(call.keys) * chunk_tokens
-        self._hit_tokens += held * chunk_tokens
+        counted = held * chunk_tokens * (1.0 - self._faults.uncounted_share)
+        self._hit_tokens += round(counted)
         connection.send_json(200, {"held": held})
 
     def _load(self, connection: HttpConnection, call: LoadCall) -> None:
@@ -178,7 +180,7 @@ class Store:
     def _settle(self, now_s: float) -> None:
         for load, end_s in self._loads.advance(now_s):
             answer_s = self._real_s(end_s + self._profile.latency_s)
-            self._bytes_read += load.total_bytes
+            self._bytes_read += round(load.total_bytes * self._faults.bytes_read_factor)
             asyncio.get_running_loop().call_soon(self._answer_load, load, answer_s)
 
     def _answer_load(self, load: Load, answer_s: float) -> None:
