@@ -46,7 +46,7 @@ ROOT = Path(__file__).parents[2]
 QUICK = ROOT / "tests" / "outcomes" / "quick.toml"
 CONTRACT = parse_contract(QUICK.read_bytes(), name="quick")
 SCALE = 60
-LEVEL = 8
+LEVEL = 4
 BUSY = {"simulator_on_time", "client_stall", "client_cpu", "client_holds_level", "in_flight",
         "telemetry_coverage", "store_telemetry", "clock_step", "load_start", "load_clock_offset",
         "load_clock_drift"}  # fmt: skip
@@ -159,8 +159,8 @@ def test_two_hosts_measure_one_block_and_the_engine_host_is_observed(site: Site)
     assert block["load_state"] == "done"
     hosts = block["load_hosts"]
     assert {h: (s["level"], s["requests"], s["records"]) for h, s in hosts.items()} == {
-        "load-1": (LEVEL // 2, 24, 24),
-        "load-2": (LEVEL // 2, 24, 24),
+        "load-1": (LEVEL // 2, 12, 12),
+        "load-2": (LEVEL // 2, 12, 12),
     }
     for said in hosts.values():
         assert said["calibration"]["attempts"][-1]["level"] == LEVEL // 2
@@ -169,7 +169,7 @@ def test_two_hosts_measure_one_block_and_the_engine_host_is_observed(site: Site)
             assert end["agreed"] is True
             assert abs(end["offset_ns"]) <= end["uncertainty_ns"]
     frame = read_requests(folder / "requests.parquet")
-    assert frame["load_host"].value_counts().to_dict() == {"load-1": 24, "load-2": 24}
+    assert frame["load_host"].value_counts().to_dict() == {"load-1": 12, "load-2": 12}
     assert frame["request_id"].is_unique
     assert frame["prompt_digest"].is_unique
     assert block["client"]["max_in_flight"] == LEVEL

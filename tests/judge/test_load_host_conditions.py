@@ -61,3 +61,42 @@ def test_the_load_host_is_looked_at_only_where_the_contract_has_a_limit(
     assert list(broke) == [name] and broke[name].ok is False
     for absent in ({}, {"host": {part: {figure: None}}}):
         assert found(good() | absent)[name].ok is None
+
+
+@pytest.mark.parametrize("here, engine, sender, found", [
+    (None, 0, None, 0),  # this machine only sends requests: it need not have a port
+    (3, 0, None, 3),
+    (0, None, 0, None),  # an engine host that cannot tell is not known to be clean
+    (0, 2, 1, 2),
+])  # fmt: skip
+def test_engine_hosts_elsewhere_must_tell_and_the_worst_host_counts(
+    here: int | None, engine: int | None, sender: int | None, found: int | None
+) -> None:
+    validity = contract().validity.model_copy(update={"fabric_errors_at_most": 0})
+    terms = contract().model_copy(update={"validity": validity})
+    frame = requests()
+
+    def entry(group: str, errors: int | None) -> dict[str, object]:
+        return {"group": group, "fault": None, "coverage": 1.0, "fabric": {"errors": errors}}
+
+    block = good() | {
+        "host": {"fabric": {"errors": here}},
+        "hosts": {"e": entry("engines", engine), "c": entry("load_clients", sender)},
+    }
+    said = conditions(terms, block, frame, block_statistics(frame, LEVEL))
+    (clean,) = (c for c in said if c.name == "fabric_clean")
+    assert clean.value == found
+    assert clean.ok is (None if found is None else found == 0)
+
+
+@pytest.mark.parametrize("entry, ok", [
+    ({"coverage": 1.0, "fault": None}, True),
+    ({"coverage": 0.5, "fault": None}, False),
+    ({"coverage": None, "fault": None}, None),
+    ({"coverage": 1.0, "fault": "the connection ended"}, None),
+])  # fmt: skip
+def test_telemetry_of_a_host_elsewhere_counts_as_coverage(
+    entry: dict[str, object], ok: bool | None
+) -> None:
+    found = broken(good() | {"hosts": {"e": {"group": "engines", **entry}}})
+    assert {name: c.ok for name, c in found.items()} == ({} if ok else {"telemetry_coverage": ok})

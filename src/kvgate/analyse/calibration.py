@@ -42,7 +42,8 @@ def clients_hold_level(limits: Validity, block: Block, level: int) -> Condition:
         return client_holds_level(limits, block.get("calibration"), level)
     shares = [value(said, "level") or 0 for said in hosts.values()]
     found = [
-        client_holds_level(limits, said.get("calibration"), int(share))
+        # Several clients of one host are held by it together.
+        client_holds_level(limits, said.get("calibration"), int(value(said, "host_level") or share))
         for said, share in zip(hosts.values(), shares, strict=True)
     ]
     if sum(shares) != level:

@@ -1,6 +1,6 @@
 """A block whose load came from several hosts: one timeline, and the share of each. Pure.
 
-``block["load_hosts"]`` maps each host to its share, its client's report and its clock's offset to
+``block["load_hosts"]`` maps each client to its share, its client's report and its clock's offset to
 the controller at both ends (see :class:`kvgate.load.offsets.ClockOffset`). A block of the local
 client alone has no such entry.
 """

@@ -88,10 +88,11 @@ def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Ma
     prompts = prompts_of(bench.contract, bench.gate, place.session, cell)
     bench.journal.ensure_space(prompts.count * BYTES_PER_REQUEST)
     folder = bench.journal.block_dir(place.n)
-    if not bench.client.known(cell.level, prompts.count):
-        bench.progress.doing(f"trying the load client itself at {cell.level} streams")
-    calibration = bench.client.calibrate(cell.level, prompts.count)
     urls = bench.urls(cell)
+    size = (cell.level, prompts.count, len(urls))
+    if not bench.client.known(*size):
+        bench.progress.doing(f"trying the load client itself at {cell.level} streams")
+    calibration = bench.client.calibrate(*size)
     job = block_job(bench, workload, prompts, cell.level, f"b{place.n}", urls)
     started_at = utc_text(datetime.now(UTC))
     watched = Watched(bench.inventory, bench.elsewhere, arm.store_pids, SAMPLE_PERIOD_S)

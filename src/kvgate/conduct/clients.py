@@ -42,11 +42,11 @@ class Loaded:
 class Client(Protocol):
     """Carries out the job of a block."""
 
-    def known(self, level: int, requests: int) -> bool:
+    def known(self, level: int, requests: int, engines: int = 1) -> bool:
         """Whether it was found to hold a block of this size already."""
         ...
 
-    def calibrate(self, level: int, requests: int) -> Calibration:
+    def calibrate(self, level: int, requests: int, engines: int = 1) -> Calibration:
         """What it holds, tried where that is not known."""
         ...
 
@@ -69,10 +69,10 @@ class LocalClient:
     def __init__(self, calibrations: Calibrations) -> None:
         self._calibrations = calibrations
 
-    def known(self, level: int, requests: int) -> bool:
+    def known(self, level: int, requests: int, engines: int = 1) -> bool:
         return self._calibrations.known(level)
 
-    def calibrate(self, level: int, requests: int) -> Calibration:
+    def calibrate(self, level: int, requests: int, engines: int = 1) -> Calibration:
         return self._calibrations.at(level)
 
     def run(

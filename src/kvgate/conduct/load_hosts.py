@@ -8,6 +8,7 @@ then say so, and nothing of it is held against an appliance.
 from __future__ import annotations
 
 import contextlib
+import math
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,16 +41,44 @@ _STOPPED_S: Final = 15.0
 _POLL_S: Final = 0.5
 
 
-def hosts_used(hosts: Sequence[str], level: int, requests: int) -> tuple[str, ...]:
-    """The hosts that share a block: no more than it has streams and requests."""
-    return tuple(hosts[: max(1, min(len(hosts), level, requests))])
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One client of a block: its name among the records, its host, and its streams beside those of
+    all clients of the host."""
+
+    name: str
+    host: str
+    level: int
+    host_level: int
+
+
+def shares_of(hosts: Sequence[str], engines: int, level: int, requests: int) -> tuple[Share, ...]:
+    """The clients that share a block, as many on each host and as many for each engine.
+
+    Hosts are left out, from the end, while there are more clients than streams or requests.
+    """
+    used = len(hosts)
+    while used > 1 and math.lcm(used, engines) > min(level, requests):
+        used -= 1
+    of = math.lcm(used, engines)
+    each = of // used
+    levels = [share_of(level, Shard(i, of)) for i in range(of)]
+    return tuple(
+        Share(
+            hosts[i // each] if each == 1 else f"{hosts[i // each]}/{i % each}",
+            hosts[i // each],
+            levels[i],
+            sum(levels[i // each * each : (i // each + 1) * each]),
+        )
+        for i in range(of)
+    )
 
 
 @dataclass(slots=True)
 class Part:
     """One host's share of a block while it runs; ``fault`` is the first thing that went wrong."""
 
-    host: str
+    share: Share
     job: Job
     channel: Channel | None = None
     ready: bool = False
@@ -75,9 +104,11 @@ class Part:
         return over_block(self.before, self.after)
 
     def to_json(self, calibration: Mapping[str, Any] | None) -> dict[str, Any]:
-        """A host's entry of ``load_hosts`` in ``block.json``."""
+        """A client's entry of ``load_hosts`` in ``block.json``."""
         return {
+            "host": self.share.host,
             "level": self.job.level,
+            "host_level": self.share.host_level,
             "requests": self.job.requests,
             "records": self.records,
             "state": self.state,
@@ -104,22 +135,15 @@ class LoadHosts:
             host: Calibrations(limits, work_dir, self._tries(host)) for host in self._hosts
         }
 
-    def shares(self, level: int, requests: int) -> Mapping[str, int]:
-        """Streams of each host that takes part in a block."""
-        used = hosts_used(self._hosts, level, requests)
-        return {host: share_of(level, Shard(i, len(used))) for i, host in enumerate(used)}
-
-    def known(self, level: int, requests: int) -> bool:
+    def known(self, level: int, requests: int, engines: int = 1) -> bool:
         """Whether every host was found to hold its share already."""
-        shares = self.shares(level, requests)
-        return all(self._calibrations[host].known(share) for host, share in shares.items())
+        shares = shares_of(self._hosts, engines, level, requests)
+        return all(self._calibrations[s.host].known(s.host_level) for s in shares)
 
-    def calibrate(self, level: int, requests: int) -> Mapping[str, Mapping[str, Any]]:
-        """What each host's client holds at its own share, tried where it is not known."""
-        return {
-            host: self._calibrations[host].at(share)
-            for host, share in self.shares(level, requests).items()
-        }
+    def calibrate(self, level: int, requests: int, engines: int = 1) -> Mapping[str, Any]:
+        """What each host's client holds at the host's own share, tried where it is not known."""
+        shares = shares_of(self._hosts, engines, level, requests)
+        return {s.name: self._calibrations[s.host].at(s.host_level) for s in shares}
 
     def _tries(self, host: str) -> Callable[[int, Path], ErrorBudget]:
         def check(level: int, _folder: Path) -> ErrorBudget:
@@ -136,7 +160,7 @@ class LoadHosts:
         self,
         job: Job,
         *,
-        calibration: Mapping[str, Mapping[str, Any]],
+        calibration: Mapping[str, Any],
         on_progress: Callable[[Progress], None],
         deadline_s: float,
     ) -> Loaded:
@@ -145,10 +169,11 @@ class LoadHosts:
         A host at fault ends the load of all: the block is no measurement any more. Whatever
         happens, no load is left running.
         """
-        used = hosts_used(self._hosts, job.arrival.planned_in_flight, job.requests)
+        level, engines = job.arrival.planned_in_flight, max(1, len(job.urls))
+        shares = shares_of(self._hosts, engines, level, job.requests)
         parts = [
-            Part(host, shard_job(job, i, len(used), "of the agent", load_host=host))
-            for i, host in enumerate(used)
+            Part(share, shard_job(job, i, len(shares), "of the agent", load_host=share.name))
+            for i, share in enumerate(shares)
         ]
         try:
             self._carry_out(parts, job, on_progress, time.monotonic() + deadline_s)
@@ -168,7 +193,7 @@ class LoadHosts:
     ) -> None:
         for part in parts:
             with _held_against(part):
-                part.channel = self._agents.open(part.host, LOAD_AGENT)
+                part.channel = self._agents.open(part.share.host, LOAD_AGENT)
                 part.channel.say("load", job=msgspec.to_builtins(part.job))
         _until(parts, lambda p: p.ready, time.monotonic() + job.connect_deadline_s + _READY_S)
         for part in parts:
@@ -197,7 +222,7 @@ class LoadHosts:
 
     def _fetch(self, part: Part, folder: Path) -> Path:
         """The host's records; a file that breaks off is kept as far as it came."""
-        path = folder / f"from-{part.host}.jsonl"
+        path = folder / f"from-{part.job.shard.index if part.job.shard else 0}.jsonl"
         if part.channel is not None and part.channel.lost is None:
             with _held_against(part):
                 part.channel.fetch(path)
@@ -283,7 +308,7 @@ def _together(
     job: Job,
     parts: Sequence[Part],
     files: Sequence[Path],
-    calibration: Mapping[str, Mapping[str, Any]],
+    calibration: Mapping[str, Any],
 ) -> Loaded:
     level = job.arrival.planned_in_flight
     merged = merge_parts(
@@ -300,8 +325,8 @@ def _together(
         wanted = None if part.report is None else part.report.requests_done
         if part.fault is None and rows != wanted:
             part.broke(f"it brought {rows} of {wanted} records")
-    faults = [f"load host {part.host}: {part.fault}" for part in parts if part.fault]
-    hosts = {part.host: part.to_json(calibration.get(part.host)) for part in parts}
+    faults = [f"load host {part.share.name}: {part.fault}" for part in parts if part.fault]
+    hosts = {p.share.name: p.to_json(calibration.get(p.share.name)) for p in parts}
     report = None if faults else merged.report
     state = "failed" if faults else "done"
     result = LoadResult(Path(job.records_path), report, state, 0)

@@ -1,0 +1,214 @@
+"""Agents over pipes, against a truth server: what each host does alone, right and wrong.
+
+A host of its own clock is a process in a time namespace of its own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from kvgate.conduct.clients import Loaded
+from kvgate.conduct.load_hosts import LoadHosts
+from kvgate.conduct.remote_hosts import HostWatches
+from kvgate.contract import parse_contract
+from kvgate.drive.agents import HOST_AGENT, LOAD_AGENT, Agents
+from kvgate.drive.channel import Channel
+from kvgate.errors import CannotMeasure
+from kvgate.evidence.records import read_records
+from kvgate.load.job import Closed, Job, Prompts
+from kvgate.load.offsets import ask, estimate_offset
+from kvgate.record import RequestRecord
+
+QUICK = Path(__file__).parents[1] / "outcomes" / "quick.toml"
+LIMITS = parse_contract(QUICK.read_bytes(), name="quick").validity
+DOCTORED = Path(__file__).with_name("doctored.py")
+AHEAD_S = 100_000
+OTHER_CLOCK = ["unshare", "--time", "--monotonic", str(AHEAD_S), "--fork", "--kill-child"]
+COUNT, LEVEL = 24, 4
+
+
+class Pipes:
+    """Stands for Agents: every host is a process here, one of them perhaps with a fault."""
+
+    def __init__(self, root: Path, *, fault: str = "", clock_of: str = "") -> None:
+        self._root = root
+        self._fault = fault
+        self._clock_of = clock_of
+
+    def open(self, host: str, module: str) -> Channel:
+        command = [sys.executable, "-m", module]
+        if self._fault and host == "load-2":
+            command = [sys.executable, str(DOCTORED), self._fault]
+        if host == self._clock_of:
+            command = [*OTHER_CLOCK, *command]
+        return Channel(host, command, self._root / f"{host}.log")
+
+
+def agents(root: Path, *, fault: str = "", clock_of: str = "") -> Agents:
+    return cast(Agents, Pipes(root, fault=fault, clock_of=clock_of))
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    import json
+
+    log = tmp_path_factory.mktemp("truth") / "truth.jsonl"
+    argv = [sys.executable, "-m", "kvgate.load.truth", "--log", str(log)]
+    process = subprocess.Popen(
+        [*argv, "--ttft-s", "0.05", "--gap-s", "0.002"], stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{json.loads(process.stdout.readline())['port']}"
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def run(
+    root: Path, url: str, made: Agents, *, deadline_s: float = 60.0, tokens: int = 20
+) -> Loaded:
+    job = Job(
+        url=url, model="truth", arrival=Closed(LEVEL),
+        prompts=Prompts(seed="s", pool="p", count=COUNT, tokens=8), output_tokens=tokens,
+        request_deadline_s=20.0, block_deadline_s=60.0, records_path=str(root / "records.jsonl"),
+        report_path=str(root / "client.json"), load_host="here", request_id_prefix="b0",
+        connect_deadline_s=1.0,
+    )  # fmt: skip
+    hosts = LoadHosts(made, ("load-1", "load-2"), LIMITS, root / "work")
+    return hosts.run(job, calibration={}, on_progress=lambda _: None, deadline_s=deadline_s)
+
+
+def records(loaded: Loaded) -> list[RequestRecord]:
+    assert loaded.result is not None
+    return list(read_records(loaded.result.records_path))
+
+
+def test_two_hosts_send_together_what_one_would_have_sent(tmp_path: Path, url: str) -> None:
+    loaded = run(tmp_path, url, agents(tmp_path))
+    assert loaded.fault is None
+    found = records(loaded)
+    assert {int(r.request_id.rpartition("-")[2]) for r in found} == set(range(COUNT))
+    assert len({r.prompt_digest for r in found}) == COUNT
+    assert loaded.result is not None and loaded.result.report is not None
+    report = loaded.result.report
+    assert (report.requests_done, report.planned_in_flight) == (COUNT, LEVEL)
+    assert report.max_in_flight == LEVEL
+    assert report.start_late_ns < 100_000_000
+    hosts = loaded.hosts or {}
+    assert [hosts[h]["client"]["planned_in_flight"] for h in sorted(hosts)] == [2, 2]
+
+
+def test_a_host_whose_clock_began_at_another_time_starts_with_the_others(
+    tmp_path: Path, url: str
+) -> None:
+    tried = subprocess.run([*OTHER_CLOCK, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"no time namespaces here: {tried.stderr.strip()}")
+    loaded = run(tmp_path, url, agents(tmp_path, clock_of="load-2"))
+    assert loaded.fault is None
+    assert loaded.hosts is not None and loaded.result is not None
+    for end in loaded.hosts["load-2"]["clock"].values():
+        assert end["agreed"] is True
+        assert abs(end["offset_ns"] - AHEAD_S * 10**9) <= end["uncertainty_ns"]
+    started = {
+        h: min(r.scheduled_ns for r in records(loaded) if r.load_host == h) for h in loaded.hosts
+    }
+    # Each row keeps its own host's clock; the report has them together on ours.
+    apart = started["load-2"] - started["load-1"] - AHEAD_S * 10**9
+    known = sum(
+        loaded.hosts["load-2"]["clock"][end]["uncertainty_ns"] for end in ("before", "after")
+    )
+    late = sum(loaded.hosts[h]["client"]["start_late_ns"] for h in started)
+    assert abs(apart) <= known + late + 1_000_000
+    report = loaded.result.report
+    assert report is not None
+    assert report.max_in_flight == LEVEL
+    assert report.wall_s < 60
+
+
+@pytest.mark.parametrize("fault, said, state", [
+    ("short", "it brought 11 of 12 records", "done"),
+    ("dies", "the connection ended (9): no word from it", None),
+    ("nonsense", "it says what is no message", None),
+    ("client dies", "the client ended as killed", "killed"),
+    ("unreachable engine", "cannot reach the engine", None),
+    ("clockless after", "the connection ended (7)", "done"),
+])  # fmt: skip
+def test_a_host_at_fault_ends_the_block_and_is_named(
+    tmp_path: Path, url: str, fault: str, said: str, state: str | None
+) -> None:
+    loaded = run(tmp_path, url, agents(tmp_path, fault=fault))
+    assert loaded.fault is not None and loaded.hosts is not None and loaded.result is not None
+    assert loaded.fault.startswith("load host load-2: ")
+    assert said in loaded.fault
+    assert "load-1" not in loaded.fault
+    assert loaded.result.report is None, "of the whole nothing is said"
+    assert loaded.hosts["load-2"]["state"] == state
+    assert loaded.hosts["load-1"]["fault"] is None
+
+
+def test_a_late_host_says_by_how_much(tmp_path: Path, url: str) -> None:
+    loaded = run(tmp_path, url, agents(tmp_path, fault="late"))
+    assert loaded.fault is None and loaded.hosts is not None
+    assert loaded.hosts["load-2"]["client"]["start_late_ns"] > 200_000_000
+
+
+def test_a_block_beyond_its_deadline_is_stopped_on_every_host(tmp_path: Path, url: str) -> None:
+    loaded = run(tmp_path, url, agents(tmp_path), deadline_s=2.0, tokens=2000)
+    assert loaded.fault is not None
+    assert loaded.fault.count("the block's deadline passed") == 2
+    assert loaded.hosts is not None
+    assert {h["state"] for h in loaded.hosts.values()} == {"interrupted"}
+
+
+def test_an_agent_that_cannot_start_says_its_last_word(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import sys; sys.exit('No module named msgspec')"]
+    with pytest.raises(CannotMeasure) as caught:
+        Channel("load-9", command, tmp_path / "log")
+    assert "host load-9: " in str(caught.value)
+    assert "No module named msgspec" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_login_shell_prints_first_is_not_heard(tmp_path: Path) -> None:
+    greeting = 'echo Welcome; echo \'{"not": "ours"}\'; exec'
+    command = ["sh", "-c", f"{greeting} {sys.executable} -m {LOAD_AGENT}"]
+    with closing(Channel("load-1", command, tmp_path / "log")) as channel:
+        found = estimate_offset(ask(channel.clock, 5))
+    assert abs(found.offset_ns) <= found.uncertainty_ns
+
+
+def test_a_watched_host_tells_its_kernel_s_figures_and_one_that_cannot_is_a_gap(
+    tmp_path: Path,
+) -> None:
+    class Half(Pipes):
+        def open(self, host: str, module: str) -> Channel:
+            if host == "gone":
+                raise CannotMeasure("Connection refused", where="host gone")
+            assert module == HOST_AGENT
+            return super().open(host, module)
+
+    groups = {"e1": "engines", "gone": "engines"}
+    watches = HostWatches(cast(Agents, Half(tmp_path)), groups, 0.05, {"e1": [1]})
+    with watches:
+        pass
+    told = watches.to_json()
+    assert told["e1"]["fault"] is None
+    assert told["e1"]["coverage"] == 1.0
+    assert told["e1"]["clock"]["after"]["agreed"] is True
+    rows = watches.rows()
+    assert {"host", "pid:1", "clock"} <= set(rows["e1"].sources())
+    assert len(rows["e1"].series("host", "cpu_busy_s")) >= 2, "a look before and one after"
+    assert told["gone"]["fault"] == "host gone: Connection refused"
+    assert told["gone"]["coverage"] is None
+    assert len(rows["gone"]) == 0
