@@ -28,7 +28,7 @@ from kvgate.campaign import CampaignFacts, Mode
 from kvgate.contract import Contract, parse_contract
 from kvgate.evidence.journal import Journal
 from kvgate.evidence.tables import REQUESTS_SCHEMA, request_writer
-from kvgate.plan import Cell, Session, pair_order, reference_session, requests_in
+from kvgate.plan import Cell, Session, pair_order, reference_sessions, requests_in
 
 ROOT: Final = Path(__file__).parents[2]
 LIMIT_S: Final = 10.0
@@ -103,7 +103,7 @@ def write_bundle(root: Path, requests: int) -> int:
     contract = parse_contract(data, name="bench")
     plan = contract.gate(3).pairs
     assert plan is not None
-    sessions = [s for s in [reference_session(contract, 3)] if s is not None]
+    sessions = list(reference_sessions(contract, 3))
     for pair in range(PAIRS):
         sessions.extend(pair_order(contract, 3, plan, pair, 1).sessions)
     told = {arm: {"engine": "bench 1.0", "model_digest": "bench"} for arm in contract.arms}
@@ -220,6 +220,13 @@ def _block(
         "client": {
             "state": "done", "loop_stall_max_ns": 1_000_000, "cpu_s": 0.2, "wall_s": 1.0,
             "mean_in_flight": cell.level, "clock_offset_start_ns": 5, "clock_offset_end_ns": 9,
+        },
+        "calibration": {
+            "level": cell.level,
+            "attempts": [{
+                "level": cell.level, "requests": 16, "failed": 0, "ttft_error_p99_ms": 1.0,
+                "first_token_lag_p99_ms": 0.1, "held": float(cell.level), "cpu_share": 0.1,
+            }],
         },
         "observation": {
             "coverage_share": 1.0, "clock_steps": [], "targets": targets,
