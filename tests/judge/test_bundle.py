@@ -216,6 +216,22 @@ def test_a_bundle_with_one_block_harmed_never_passes(
         assert verdict_of(root) is not Verdict.PASS, (harm, workload)
 
 
+def test_a_block_of_any_cell_and_role_twice_spoils_every_clause(
+    healthy: Path, tmp_path: Path
+) -> None:
+    kinds: dict[tuple[str, str], Path] = {}
+    for path in sorted((healthy / "blocks").iterdir(), key=lambda p: int(p.name)):
+        block = json.loads((path / "block.json").read_text())
+        kinds.setdefault((block["cell"]["workload"], block["role"]), path)
+    assert len(kinds) == 2 * len({workload for workload, _ in kinds})
+    for (workload, role), path in kinds.items():
+        root = tmp_path / f"{workload}-{role}"
+        shutil.copytree(healthy, root)
+        again(root / "blocks" / path.name)
+        clauses = adjudicate(root).verdict.clauses
+        assert {c.verdict for c in clauses} == {Verdict.INVALID}, (workload, role)
+
+
 # Harm to the values of every block that a clause rests on, in a form that a table allows.
 EVERYWHERE: dict[str, Callable[[Path], None]] = {
     "no request": HARM["requests emptied"],

@@ -251,6 +251,14 @@ def duplicated(analysis: Analysis, chosen: Chosen) -> Analysis:
     )
 
 
+def twice(analysis: Analysis, chosen: Chosen) -> Analysis:
+    """The same as it comes from disk: there, blocks are known by the stamps of their requests."""
+    first = len(analysis.blocks)
+    originals = [b.n for b in analysis.blocks if chosen(b)]
+    copies = tuple((first + i, n) for i, n in enumerate(originals))
+    return replace(duplicated(analysis, chosen), copied=copies)
+
+
 @pytest.mark.parametrize("name, chosen", PARTS)
 def test_removed_evidence_never_passes(name: str, chosen: Chosen) -> None:
     assert judged_clause(without(history(), chosen), name).verdict is not Verdict.PASS
@@ -290,6 +298,13 @@ def test_duplicated_evidence_never_passes(name: str, chosen: Chosen) -> None:
     for pick in (min, max):
         more = duplicated(history(), one(chosen, pick))
         assert judged_clause(more, name).verdict is Verdict.INVALID
+
+
+@pytest.mark.parametrize("name, chosen", PARTS)
+def test_no_gate_passes_with_some_evidence_twice(name: str, chosen: Chosen) -> None:
+    """Counting clauses too: a duplicate of any part spoils every clause of the gate."""
+    found = judged(twice(history(), chosen))
+    assert {c.verdict for c in found.clauses} == {Verdict.INVALID}
 
 
 def test_a_bundle_with_every_block_twice_never_passes() -> None:
