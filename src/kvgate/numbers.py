@@ -116,8 +116,13 @@ def _seconds(value: float, digits: Callable[[float], str]) -> str:
 
 
 def percent(fraction: float, *, signed: bool = False, exact: bool = False) -> str:
-    """A fraction as percentage; ``signed`` writes a plus before gains; ``exact`` for a limit."""
-    body = trimmed(round(fraction * 100, 6)) if exact else plain(fraction * 100, 1)
+    """A fraction as percentage, whole from 1,000 % on; ``signed`` writes a plus before gains;
+    ``exact`` for a limit."""
+    body = (
+        trimmed(round(fraction * 100, 6))
+        if exact
+        else plain(fraction * 100, 0 if abs(fraction) >= 10 else 1)
+    )
     plus = "+" if signed and fraction > 0 else ""
     return f"{plus}{body}{NBSP}%"
 

@@ -7,7 +7,7 @@ that is in order: an engineering run ends with 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -22,6 +22,8 @@ _CONSOLE: pytest.StashKey[Console] = pytest.StashKey()
 _ANSWERED: pytest.StashKey[set[str]] = pytest.StashKey()
 _FOUND: pytest.StashKey[bool] = pytest.StashKey()
 _WRITTEN: pytest.StashKey[frozenset[str] | None] = pytest.StashKey()
+_UNOPENED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+"""Tests whose gate has no verdict, by node id, with the gate ("G4")."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,6 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_ANSWERED] = set()
+    config.stash[_UNOPENED] = {}
+    config.pluginmanager.register(_OneLineAGate(config.stash[_UNOPENED]), "kvgate-one-line-a-gate")
     for gate in (1, 2, 3, 4):
         config.addinivalue_line("markers", f"gate{gate}: clauses of gate G{gate}")
     config.addinivalue_line("markers", "clause(id): the contract's clause that a test stands for")
@@ -118,6 +122,9 @@ def verdict(request: pytest.FixtureRequest) -> Iterator[ClauseVerdict]:
     if console.interrupted is not None:
         pytest.exit(fault, returncode=1)
     if fault:
+        request.config.stash[_UNOPENED][request.node.nodeid] = _clause_id(request.node).split(".")[
+            0
+        ]
         pytest.fail(fault, pytrace=False)
     request.node.user_properties.append(("verdict", str(found.verdict)))
     if found.verdict is Verdict.INVALID:
@@ -161,6 +168,38 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("gates")
         for line in console.summary():
             terminalreporter.write_line(line)
+
+
+class _OneLineAGate:
+    """On the terminal a gate without a verdict says so once, not once a clause; JUnit and the count
+    of errors keep every clause."""
+
+    def __init__(self, unopened: dict[str, str]) -> None:
+        self._unopened = unopened
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter
+    ) -> Generator[None, object, object]:
+        every = terminalreporter.stats.get("error", [])
+        shown: list[pytest.TestReport] = []
+        alike: dict[str, int] = {}
+        for report in every:
+            gate = self._unopened.get(report.nodeid, "")
+            if not gate or gate not in alike:
+                shown.append(report)
+            alike[gate] = alike.get(gate, 0) + 1
+        for report in shown:
+            gate = self._unopened.get(report.nodeid, "")
+            if gate and alike[gate] > 1:
+                report.longrepr = f"{report.longrepr}\n(so for all {alike[gate]} clauses of {gate})"
+        if every:
+            terminalreporter.stats["error"] = shown
+        try:
+            return (yield)
+        finally:
+            if every:
+                terminalreporter.stats["error"] = every
 
 
 def _clause_id(item: pytest.Item) -> str:

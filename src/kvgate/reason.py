@@ -24,11 +24,11 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "{bound}, misses it",
         "{value} 未达到门限 {threshold}；区间的有利端 {bound} 也未达到",
     ),
-    "out_of_limit": ("{value} is outside the limit {threshold}", "{value} 超出限值 {threshold}"),
+    "out_of_limit": ("{value} is outside the limit {threshold}", "{value} 不符合限值 {threshold}"),
     "not_the_appliances": (
         "{value} is outside the limit {threshold}, but nothing shows that the appliance is to "
         "blame ({because})",
-        "{value} 超出限值 {threshold}，但没有证据表明责任在设备（{because}）",
+        "{value} 不符合限值 {threshold}，但没有证据表明责任在设备（{because}）",
     ),
     "run_spoiled": (
         "the long run broke the conditions {conditions}: it measured something else",
@@ -36,7 +36,7 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "not_equal": ("found {value}, required {threshold}", "实测 {value}，要求 {threshold}"),
     "open": (
-        "after {n} pairs the interval {interval} still contains both answers",
+        "after {n} pairs the interval {interval} still leaves both open, met and not met",
         "{n} 对测量后，区间 {interval} 仍不能区分达标与否",
     ),
     "estimate_short": (

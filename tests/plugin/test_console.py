@@ -97,6 +97,9 @@ def test_a_gate_without_a_verdict_is_an_error_of_each_test_and_run_once(
     result.assert_outcomes(errors=7)
     text = result.stdout.str()
     assert f"G1  NO VERDICT  {error}" in text
+    assert text.count("ERROR at setup of") == 1
+    assert text.count("\nERROR ") == 1
+    assert "(so for all 7 clauses of G1)" in text
     assert "Traceback" not in text
     assert len(gates.asked) == 1
 

@@ -61,4 +61,5 @@ def test_an_interval_names_its_unit_once() -> None:
 
 def test_nothing_is_ever_minus_zero() -> None:
     assert percent(-0.00001) == "0.0\u00a0%"
+    assert (percent(9.994), percent(999.0)) == ("999.4\u00a0%", "99,900\u00a0%")
     assert points(-0.068, "zh") == "6.8\u00a0个百分点"

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from kvgate.analyse.checks import at_least as limit_kept
+from kvgate.analyse.checks import at_most as limit_not_passed
 from kvgate.report.svg import icon
 from kvgate.report.system import install_command, missing_system_libraries
 from kvgate.report.tables import block_rows, condition_rows, matrices
 from kvgate.report.texts import texts
-from kvgate.verdict import Verdict
+from kvgate.verdict import About, Verdict
 
 from . import example
 
@@ -28,6 +32,25 @@ def test_a_condition_that_could_not_be_read_counts_as_unknown_not_held() -> None
     row = rows["telemetry complete"]
     unread = sum(not b.valid for b in analysis.blocks)
     assert (row.broken, row.unknown, row.worst) == (0, unread, "missing")
+
+
+@pytest.mark.parametrize("found, limit, at_least, worst", [
+    ([0.1, 0.9, 0.4], 1.0, False, "90.0\u00a0%"),
+    ([0.1, 1.2, 3.0, 0.4], 1.0, False, "300.0\u00a0%"),
+    ([0.9, 0.6, 1.0], 0.5, True, "60.0\u00a0%"),
+    ([0.9, 0.4, 0.1], 0.5, True, "10.0\u00a0%"),
+    ([0.5, None, 0.6], 0.5, True, "missing"),
+    ([0.5, None, 0.1], 0.5, True, "10.0\u00a0%"),
+])  # fmt: skip
+def test_of_many_blocks_the_worst_value_is_shown(
+    found: list[float | None], limit: float, at_least: bool, worst: str
+) -> None:
+    check = limit_kept if at_least else limit_not_passed
+    conditions = [check("client_cpu", About.INSTRUMENT, f, limit, "1", "-") for f in found]
+    source = example.gate3("pass").analysis
+    blocks = [replace(source.blocks[0], n=i, conditions=(c,)) for i, c in enumerate(conditions)]
+    (row,) = condition_rows(replace(source, blocks=tuple(blocks)), texts("en"))
+    assert row.worst == worst
 
 
 def test_matrix_groups_hosts_and_marks_the_odd_one() -> None:

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from kvgate.commands.shown import document, say, table
+from kvgate.commands.shown import document, say
 from kvgate.errors import EXIT_INVALID, EXIT_PASS, KvgateError
 
 OPEN_FILES_WANTED = 1024
@@ -181,4 +182,7 @@ def faults_command(
     say()
     for name, (value, arms, effect, verdict) in KNOWN_FAULTS.items():
         say(f"{name}={value:g}@{'+'.join(arms)}")
-        table([("effect", effect), ("leads to", verdict)], indent=4)
+        for label, said in (("effect", effect), ("leads to", verdict)):
+            first = f"    {label:<8}  "
+            for line in textwrap.wrap(first + said, 80, subsequent_indent=" " * 14):
+                say(line)

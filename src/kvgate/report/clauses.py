@@ -270,6 +270,14 @@ def _why(source: ReportInput, clause: ClauseVerdict, t: Texts) -> Why:
         return Why(clause.clause, "", sentence(reason_text(clause.reason, t), t.lang), "")
     terms = terms_of(source.contract, source.verdict.gate, clause.clause)
     where = cell_name(figure.where, t)
+    if clause.verdict is Verdict.FAIL and figure.reason.code in {"out_of_limit", "not_equal"}:
+        said = t(
+            "why.limit",
+            metric=metric_name(clause.metric, "", t),
+            value=measured(figure, clause.metric, terms, t),
+            required=required(figure, clause.metric, terms, t),
+        )
+        return Why(clause.clause, where, said, "")
     gap = shortfall(figure, terms) if isinstance(terms, CompareClause) else None
     if clause.verdict is not Verdict.FAIL or not isinstance(terms, CompareClause) or gap is None:
         return Why(clause.clause, where, sentence(reason_text(figure.reason, t), t.lang), "")

@@ -51,6 +51,10 @@ def money(value: float, currency: str) -> str:
     return f"{plain(value, 0)}{NBSP}{currency}"
 
 
+def _hours(value: float) -> str:
+    return f"<{NBSP}0.01" if 0 < value < 0.005 else plain(value, 2 if value < 10 else 1)
+
+
 def _days(value: float) -> str:
     return plain(value, 0 if value >= 10 or value == int(value) else 1)
 
@@ -60,10 +64,12 @@ def ledger(source: ReportInput, t: Texts) -> Ledger | None:
     v = source.verdict
     if v.stop is None:
         return None
+    # Beside what failed, what was spoiled is no shortfall; nor is a value that keeps its limit.
+    failed = any(s.verdict is Verdict.FAIL for s in v.stop.shortfalls)
     rows = tuple(
         _short(source, s, t)
         for s in v.stop.shortfalls
-        if s.by is not None or s.verdict is Verdict.FAIL
+        if s.verdict is Verdict.FAIL or (s.by and not failed)
     )
     columns = []
     if v.spent is not None:
@@ -182,7 +188,7 @@ def run_rows(source: ReportInput, t: Texts) -> tuple[tuple[str, ...], ...]:
             "–" if r.verdict is None else t.find(f"verdict.{r.verdict}", r.verdict),
             t(f"decision.{decision_key(r.decision or '')}.word"),
             as_of_text(r.as_of),
-            "–" if r.hours is None else plain(r.hours, 2 if r.hours < 10 else 1),
+            "–" if r.hours is None else _hours(r.hours),
             sealed.get((r.gate, r.as_of), "")[:16] or "–",
         )
         for r in spent.runs

@@ -12,7 +12,7 @@ from kvgate.analyse.characteristic import Characteristic
 from kvgate.numbers import percent, plain
 from kvgate.report.charts import PAGE
 from kvgate.report.glyphs import width
-from kvgate.report.palette import INK, MET, MISSED, MUTED, RULE, VERDICT, ZONE
+from kvgate.report.palette import INK, MET, MISSED, MUTED, PAPER, RULE, VERDICT, ZONE
 from kvgate.report.svg import SMALL, Axis, Drawing
 from kvgate.report.texts import Texts
 from kvgate.verdict import Figure, Verdict
@@ -42,7 +42,7 @@ def characteristic_chart(
     an effect."""
     top, bottom = _PLOT
     d = Drawing(WIDTH, bottom + 34 + _LANE * len(fallen))
-    left = max([34.0, *(width(f.name, SMALL) + 8 for f in fallen)])
+    left = max([34.0, *(width(f.name, SMALL) + 12 for f in fallen)])
     effects = [e for e, _ in curve]
     x = Axis(effects[0], effects[-1], left, WIDTH - 8, ticks=6, round_ends=False)
     y = Axis(0.0, 1.0, bottom, top, ticks=2, round_ends=False)
@@ -57,6 +57,9 @@ def characteristic_chart(
     _hovers(d, x, curve, say, t)
     for tick in x.ticks:
         d.line(x.at(tick), bottom, x.at(tick), bottom + 3, MUTED, weight=0.7)
+        # The upright lines go through the row of labels: they give way to them.
+        wide = width(say(tick), 8.5) + 3
+        d.rect(x.at(tick) - wide / 2, bottom + 4, wide, 10, PAPER)
         d.text(x.at(tick), bottom + 12, say(tick), anchor="middle", colour=MUTED, size=8.5)
     for row, item in enumerate(fallen):
         _lane(d, x, bottom + 26 + row * _LANE, left, item, say)
@@ -131,10 +134,10 @@ def _hovers(
 def _lane(
     d: Drawing, x: Axis, y: float, left: float, item: Fallen, say: Callable[[float], str]
 ) -> None:
-    """One level: its interval and estimate; an arrow where it lies beyond the picture."""
+    """One level: its interval and estimate; an arrow where either goes beyond the picture."""
     figure = item.figure
     colour = VERDICT[figure.verdict]
-    d.text(left - 6, y + 3.4, item.name, anchor="end", colour=MUTED, size=SMALL - 0.5)
+    d.text(left - 10, y + 3.4, item.name, anchor="end", colour=MUTED, size=SMALL - 0.5)
     d.line(x.start, y, x.end, y, RULE, weight=0.6)
     if not isinstance(figure.value, float):
         d.text((x.start + x.end) / 2, y + 3.4, "–", anchor="middle", colour=MUTED)
@@ -146,6 +149,10 @@ def _lane(
     if figure.low is not None and figure.high is not None:
         a, b = inside(figure.low), inside(figure.high)
         d.rect(a, y - 2, max(b - a, 0.5), 4, colour, radius=1)
+        if figure.low < x.low <= figure.value:
+            _tip(d, x.start, y, -1, colour)
+        if figure.high > x.high >= figure.value:
+            _tip(d, x.end, y, 1, colour)
     at = inside(figure.value)
     hover = f"{item.name}: {percent(figure.value)}"
     if x.low <= figure.value <= x.high:
@@ -159,3 +166,9 @@ def _lane(
     label = say(round(figure.value, 3))
     anchor = "end" if way > 0 else "start"
     d.text(at - 11 * way, y - 4, label, anchor=anchor, size=8.5, colour=colour, bold=True)
+
+
+def _tip(d: Drawing, x: float, y: float, way: int, colour: str) -> None:
+    """The interval goes on beyond the picture."""
+    corners = [(x + 6.0 * way, y), (x - 0.5 * way, y - 4.5), (x - 0.5 * way, y + 4.5)]
+    d.path(corners, colour, weight=0.6, fill=colour, closed=True)

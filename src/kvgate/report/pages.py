@@ -122,7 +122,7 @@ class ReportView:
     @property
     def chapters(self) -> list[tuple[str, str, str]]:
         """The contents in one column: number, anchor, title."""
-        return sorted((row for pair in self.contents for row in pair), key=lambda r: int(r[0]))
+        return sorted((row for line in self.contents for row in line), key=lambda r: int(r[0]))
 
 
 def report_view(inputs: Sequence[ReportInput], t: Texts) -> ReportView:
@@ -167,7 +167,7 @@ def _campaign_row(source: ReportInput, view: GateView, t: Texts) -> CampaignRow:
 
 
 def _contents(gates: Sequence[GateView], t: Texts) -> tuple[tuple[tuple[str, str, str], ...], ...]:
-    """Number, anchor and title of each chapter in the order of the templates, in two columns."""
+    """Number, anchor and title of each chapter in the order of the templates, in three columns."""
     rows: list[tuple[str, str]] = []
     for g in gates:
         tail = f" · {g.front.gate}" if len(gates) > 1 else ""
@@ -187,8 +187,8 @@ def _contents(gates: Sequence[GateView], t: Texts) -> tuple[tuple[tuple[str, str
         rows += [(f"{g.key}-{n}", t(f"chapter.{titles.get(n, n)}") + tail) for n in names]
     rows += [("method", t("chapter.method")), ("glossary", t("chapter.glossary"))]
     numbered = [(str(i), anchor, title) for i, (anchor, title) in enumerate(rows, start=1)]
-    half = (len(numbered) + 1) // 2
-    return tuple(tuple(numbered[i::half]) for i in range(half))
+    deep = (len(numbered) + 2) // 3
+    return tuple(tuple(numbered[i::deep]) for i in range(deep))
 
 
 def _gate(source: ReportInput, inputs: Sequence[ReportInput], i: int, t: Texts) -> GateView:

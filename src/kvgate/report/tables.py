@@ -171,7 +171,7 @@ class BreachRow:
 def condition_rows(
     analysis: Analysis, t: Texts, exclusions: Sequence[Exclusion] = ()
 ) -> tuple[ConditionRow, ...]:
-    """Each condition with how often it held; the value shown is of the first block breaking it.
+    """Each condition with how often it held, and the worst value seen.
 
     ``exclusions`` of the verdict count where they speak of a block that the analysis does not hold:
     a long run is no block of a pair. A broken condition says once what to do about it.
@@ -187,7 +187,7 @@ def condition_rows(
     rows = []
     for name, conditions in by_name.items():
         states = Counter(c.ok for c in conditions)
-        shown = next((c for c in conditions if c.ok is not True), conditions[-1])
+        shown = _worst(conditions)
         rows.append(
             ConditionRow(
                 name=condition_name(name, t),
@@ -201,6 +201,35 @@ def condition_rows(
             )
         )
     return tuple(rows)
+
+
+def _worst(conditions: Sequence[Condition]) -> Condition:
+    """Of one condition over all blocks: what broke it by most; else one that nobody could tell;
+    else what came nearest to the limit. On which side of a limit the wrong lies, its own outcomes
+    say; where both sides are wrong, the farther value is the worse one."""
+    broken = [c for c in conditions if c.ok is False]
+    pool = broken or [c for c in conditions if c.ok is None] or list(conditions)
+    sides = {
+        (gap > 0) == (c.ok is False)
+        for c in conditions
+        if c.ok is not None and (gap := _gap(c)) is not None and gap != 0
+    }
+
+    def wrong(condition: Condition) -> float:
+        gap = _gap(condition)
+        if gap is None:
+            return 0.0
+        return abs(gap) if len(sides) != 1 else gap if True in sides else -gap
+
+    return max(pool, key=wrong)
+
+
+def _gap(condition: Condition) -> float | None:
+    """How far the value lies above its limit, as a share of the limit; None without two numbers."""
+    value, limit = condition.value, condition.limit
+    if not isinstance(value, int | float) or not isinstance(limit, int | float):
+        return None
+    return (value - limit) / (abs(limit) or 1.0)
 
 
 def _limit(condition: Condition, t: Texts) -> str:
