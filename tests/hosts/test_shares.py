@@ -106,7 +106,7 @@ def place(local: tuple[str, ...], **groups: tuple[str, ...]) -> Inventory:
      {"e": "engines", "d": "load_clients"}),
     ((), {"engines": ("e",), "load_clients": ("e",)}, False, {"e": "engines"}),
 ])  # fmt: skip
-def test_who_drives_and_who_is_observed(  # noqa: E501
+def test_who_drives_and_who_is_observed(
     local: tuple[str, ...],
     groups: dict[str, tuple[str, ...]],
     alone: bool,

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kvgate.adjudicate import adjudicate
 from kvgate.evidence.seal import seal
+from kvgate.evidence.tables import REQUESTS_SCHEMA
 from kvgate.evidence.verify import verify
 
 from .builders import ROOT
@@ -71,6 +75,67 @@ def test_the_script_gives_the_effects_of_the_verdict(script: Path, sealed: Path)
     assert "files as sealed, manifest" in lines[0]
     assert {line.split()[0] for line in lines[1:]} == {"G3.1", "G3.2", "G3.8"}
     for line in lines[1:]:
+        assert line.split()[2] in line.split("verdict")[1]
+
+
+def two_hosts(root: Path, ahead: int) -> None:
+    """The same blocks as two load hosts would have seen them, one clock ``ahead`` of the other."""
+    for folder in sorted((root / "blocks").iterdir()):
+        block = json.loads((folder / "block.json").read_text())
+        rows = pq.read_table(folder / "requests.parquet").to_pylist()
+        level = block["cell"]["level"]
+        names = ("load-1", "load-2")[:level]  # a host without a stream is left out
+        for i, row in enumerate(rows):
+            row["load_host"] = names[i % len(names)]
+            for key, found in row.items():
+                if (
+                    i % len(names)
+                    and key.endswith("_ns")
+                    and key != "client_lag_ns"
+                    and found is not None
+                ):
+                    row[key] = [t + ahead for t in found] if key == "token_ns" else found + ahead
+        (folder / "requests.parquet").unlink()
+        table = pa.Table.from_pylist(rows, schema=REQUESTS_SCHEMA)
+        pq.write_table(table, folder / "requests.parquet")
+        level, end = (
+            block["cell"]["level"],
+            {"uncertainty_ns": 1000, "round_trips": 9, "agreed": True},
+        )
+        (attempt,) = block["calibration"]["attempts"]
+        block["load_hosts"] = {
+            name: {
+                "host": name, "level": share, "host_level": share, "state": "done", "fault": None,
+                "requests": len(rows[i :: len(names)]), "records": len(rows[i :: len(names)]),
+                "client": block["client"] | {"start_late_ns": 0},
+                "clock": dict.fromkeys(("before", "after"), end | {"offset_ns": ahead * i}),
+                "calibration": {"attempts": [attempt | {"level": share, "held": float(share)}]},
+            }
+            for i, name in enumerate(names)
+            for share in [len(range(i, level, len(names)))]
+        }  # fmt: skip
+        (folder / "block.json").write_text(json.dumps(block))
+
+
+def test_two_load_hosts_with_clocks_of_their_own_give_the_same_effects(
+    script: Path, healthy: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "g3-001"
+    shutil.copytree(healthy, root)
+    alone = adjudicate(root)
+    two_hosts(root, 7_000_000_000_000)
+    judged = adjudicate(root)
+    assert [c.verdict for c in judged.verdict.clauses] == [c.verdict for c in alone.verdict.clauses]
+    assert judged.verdict.exclusions == alone.verdict.exclusions
+    for mine, theirs in zip(judged.verdict.clauses, alone.verdict.clauses, strict=True):
+        assert [f.value for f in mine.figures] == [f.value for f in theirs.figures]
+    (root / "verdict.json").write_bytes(judged.verdict_json)
+    seal(root, previous_manifest_sha256=None, kvgate_version="0.0.test")
+    done = run(script, root)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()[1:]
+    assert {line.split()[0] for line in lines} == {"G3.1", "G3.2", "G3.8"}
+    for line in lines:
         assert line.split()[2] in line.split("verdict")[1]
 
 
