@@ -15,7 +15,12 @@ from kvgate.analyse import validity
 from kvgate.reason import TEXTS, Param, Reason
 from kvgate.record import Lack, Outcome
 from kvgate.report import ReportInput, render_html
-from kvgate.report.said import condition_name, condition_remedy, reason_text
+from kvgate.report.said import (
+    condition_name,
+    condition_remedy,
+    condition_value,
+    reason_text,
+)
 from kvgate.report.texts import texts
 from kvgate.verdict import About, Condition
 from kvgate.waiver import Standing
@@ -127,3 +132,29 @@ def test_a_remedy_that_only_the_evidence_knows_is_shown_as_it_is() -> None:
     block = source.analysis.blocks[0]
     odd = replace(source.analysis, blocks=(replace(block, conditions=(one,)),))
     assert odd.blocks[0].conditions[0].name == condition_name("made_up", ZH)
+
+
+def states() -> set[str]:
+    """Every word that a condition of unit "text" may have as value or limit; 2 for any number."""
+    found = set()
+    for path in Path(validity.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Condition"):
+                continue
+            if [getattr(a, "value", "") for a in node.args[5:6]] != ["text"]:
+                continue
+            inside = [n for a in node.args[3:5] for n in ast.walk(a)]
+            made = [n for n in inside if isinstance(n, ast.JoinedStr)]
+            parts = [v for n in made for v in n.values]
+            found |= {
+                n.value for n in inside if isinstance(n, ast.Constant) and n not in parts
+            }  # fmt: skip
+            found |= {"".join(str(getattr(v, "value", 2)) if isinstance(v, ast.Constant) else "2"
+                              for v in n.values) for n in made}  # fmt: skip
+    return {s for s in found if isinstance(s, str) and re.search("[a-z]{2}", s)}
+
+
+@pytest.mark.parametrize("state", sorted(states()))
+def test_a_state_of_a_condition_is_said_in_chinese(state: str) -> None:
+    condition = Condition("engine_alive", About.INSTRUMENT, False, state, state, "text", "-")
+    assert re.search(r"[\u4e00-\u9fff]", condition_value(state, condition, texts("zh")))

@@ -75,6 +75,12 @@ class ClauseView:
     waived: str
 
     @property
+    def plain(self) -> bool:
+        """Whether a line of a table says all: one figure that keeps its limit."""
+        met = self.verdict is Verdict.PASS and not (self.findings or self.waived or self.chart)
+        return met and len(self.rows) == 1 and not self.rows[0].interval and len(self.terms) <= 3
+
+    @property
     def brief(self) -> bool:
         """Whether a line of a table says all: a met clause whose values stand in the matrix."""
         return self.in_matrix and not self.rows and not self.findings and len(self.terms) == 2

@@ -18,7 +18,13 @@ from kvgate.report.words import metric_words, place, standing_name
 from kvgate.verdict import Condition
 
 _BEFORE_UNIT: Final = re.compile(r"(?<=[0-9]) (?=%|(?:[kMGT]?(?:B|bit)(?:/s)?|m?s|tok/s|nat)\b)")
-_RESTARTS: Final = re.compile(r"^([0-9]+) restarts$")
+_COUNTED: Final = (
+    (re.compile(r"^(1) restarts$"), "state.restart"),
+    (re.compile(r"^([0-9]+) restarts$"), "state.restarts"),
+    (re.compile(r"^([0-9]+) hosts$"), "state.hosts"),
+    (re.compile(r"^session ([0-9]+) was broken off$"), "state.session_cut"),
+)
+"""States that carry a number, as the evidence writes them."""
 
 
 def reason_text(reason: Reason, t: Texts) -> str:
@@ -108,10 +114,9 @@ def condition_remedy(condition: Condition, t: Texts) -> str:
 def condition_value(value: float | str | None, condition: Condition, t: Texts) -> str:
     """A condition's value or limit; its states ("done", "2 restarts") as words."""
     if isinstance(value, str):
-        restarts = _RESTARTS.match(value)
-        if restarts is not None:
-            n = restarts[1]
-            return t("state.restart" if n == "1" else "state.restarts", n=n)
+        for shape, key in _COUNTED:
+            if (found := shape.match(value)) is not None:
+                return t(key, n=found[1])
         return t.find(f"state.{value.replace(' ', '_')}", value)
     name = "untouched" if condition.name.startswith("untouched_") else condition.name
     return number(value, condition.unit, t.lang, metric=name)
