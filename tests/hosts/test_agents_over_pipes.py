@@ -5,13 +5,16 @@ A host of its own clock is a process in a time namespace of its own.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
 from kvgate.conduct.clients import Loaded
@@ -20,9 +23,9 @@ from kvgate.conduct.remote_hosts import HostWatches
 from kvgate.contract import parse_contract
 from kvgate.drive.agents import HOST_AGENT, LOAD_AGENT, Agents
 from kvgate.drive.channel import Channel
-from kvgate.errors import CannotMeasure
+from kvgate.errors import CannotMeasure, Interrupted
 from kvgate.evidence.records import read_records
-from kvgate.load.job import Closed, Job, Prompts
+from kvgate.load.job import Closed, Job, Progress, Prompts
 from kvgate.load.offsets import ask, estimate_offset
 from kvgate.record import RequestRecord
 
@@ -74,18 +77,28 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             process.stdout.close()
 
 
-def run(
-    root: Path, url: str, made: Agents, *, deadline_s: float = 60.0, tokens: int = 20
-) -> Loaded:
-    job = Job(
+def job_at(root: Path, url: str, tokens: int) -> Job:
+    return Job(
         url=url, model="truth", arrival=Closed(LEVEL),
         prompts=Prompts(seed="s", pool="p", count=COUNT, tokens=8), output_tokens=tokens,
         request_deadline_s=20.0, block_deadline_s=60.0, records_path=str(root / "records.jsonl"),
         report_path=str(root / "client.json"), load_host="here", request_id_prefix="b0",
         connect_deadline_s=1.0,
     )  # fmt: skip
+
+
+def run(
+    root: Path,
+    url: str,
+    made: Agents,
+    *,
+    deadline_s: float = 60.0,
+    tokens: int = 20,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> Loaded:
     hosts = LoadHosts(made, ("load-1", "load-2"), LIMITS, root / "work")
-    return hosts.run(job, calibration={}, on_progress=lambda _: None, deadline_s=deadline_s)
+    job = job_at(root, url, tokens)
+    return hosts.run(job, calibration={}, on_progress=on_progress, deadline_s=deadline_s)
 
 
 def records(loaded: Loaded) -> list[RequestRecord]:
@@ -169,6 +182,58 @@ def test_a_block_beyond_its_deadline_is_stopped_on_every_host(tmp_path: Path, ur
     assert loaded.fault.count("the block's deadline passed") == 2
     assert loaded.hosts is not None
     assert {h["state"] for h in loaded.hosts.values()} == {"interrupted"}
+
+
+def clients_of(folder: Path) -> list[int]:
+    """Load clients whose agents' private folders lie below ``folder``."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                said = (entry / "cmdline").read_bytes()
+                if b"kvgate.load.client" in said and str(folder).encode() in said:
+                    found.append(int(entry.name))
+    return found
+
+
+def wait_until_none(folder: Path) -> None:
+    until = time.monotonic() + 20
+    while left := clients_of(folder):
+        assert time.monotonic() < until, f"load clients are left: {left}"
+        time.sleep(0.02)
+
+
+def test_an_interrupted_block_leaves_no_load_behind(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    seen: list[int] = []
+
+    def interrupt(_: Progress) -> None:
+        seen.extend(clients_of(tmp_path))
+        raise Interrupted("stopped by SIGINT")
+
+    with pytest.raises(Interrupted):
+        run(tmp_path, url, agents(tmp_path), on_progress=interrupt, tokens=2000)
+    assert len(seen) == 2
+    wait_until_none(tmp_path)
+    assert not list(tmp_path.glob("kvgate-load-*")), "an agent's folder is gone with it"
+
+
+def test_an_agent_that_hears_nobody_ends_its_load(tmp_path: Path, url: str) -> None:
+    deaf = (
+        "import sys, kvgate.talk as t; t.SILENCE_S = 0.4; "
+        "from kvgate.load import agent; sys.exit(agent.main())"
+    )
+    command = ["env", f"TMPDIR={tmp_path}", sys.executable, "-c", deaf]
+    channel = Channel("load-1", command, tmp_path / "log")
+    with closing(channel):
+        channel.say("load", job=msgspec.to_builtins(job_at(tmp_path, url, tokens=2000)))
+        channel.wait_for("ready", 20.0)
+        assert len(clients_of(tmp_path)) == 1
+        with pytest.raises(CannotMeasure, match=r"the connection ended \(1\)"):
+            channel.wait_for("ended", 20.0)
+        wait_until_none(tmp_path)
 
 
 def test_an_agent_that_cannot_start_says_its_last_word(tmp_path: Path) -> None:

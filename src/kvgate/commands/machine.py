@@ -140,6 +140,15 @@ def _ports(path: Path) -> Iterator[Check]:
         yield Check("inventory", False, str(fault), "run in the checkout, or name --inventory DIR")
         return
     yield Check("inventory", True, f"{path}, {len(inventory.all_hosts)} hosts")
+    remote = [host for host in inventory.all_hosts if host not in inventory.local_hosts]
+    if remote:
+        ssh = shutil.which("ssh")
+        yield Check(
+            "ssh",
+            ssh is not None,
+            f"{ssh or 'not found'}, for {', '.join(remote)}",
+            "install the OpenSSH client; the other hosts are reached by it",
+        )
     if not set(inventory.group("engines")) <= set(inventory.local_hosts):
         return
     for port in sorted(

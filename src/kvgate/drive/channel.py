@@ -35,14 +35,21 @@ class Channel:
         self._log = log
         self._lines = Lines()
         self._waiting: list[Message] = []
-        with log.open("wb") as errors:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-            )
+        try:
+            with log.open("wb") as errors:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise CannotMeasure(
+                f"{command[0]} cannot be started: {error.strerror}",
+                where=f"host {host}",
+                remedy="install the OpenSSH client on this machine",
+            ) from None
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in, self.fd = self._process.stdin, self._process.stdout.fileno()
         try:
