@@ -264,6 +264,24 @@ def test_a_clause_whose_evidence_was_harmed_on_disk_never_passes(
     assert {c.clause for c in verdict.clauses if c.verdict is Verdict.PASS} == set()
 
 
+@pytest.mark.parametrize("column, condition", [
+    ("prompt_tokens", "prompt_tokens_as_planned"), ("finish_reason", "requests_finished"),
+])  # fmt: skip
+def test_what_nobody_told_is_not_as_planned(
+    healthy: Path, tmp_path: Path, column: str, condition: str
+) -> None:
+    """A missing value is not equal to anything, and not unequal either: it must be looked for."""
+    root = tmp_path / "b"
+    shutil.copytree(healthy, root)
+    for path in (root / "blocks").iterdir():
+        rows(lambda t: with_column(t, column, None))(path)
+    verdict = adjudicate(root).verdict
+    assert verdict.verdict is Verdict.INVALID
+    # Whether requests failed is known all the same.
+    assert {c.clause for c in verdict.clauses if c.verdict is Verdict.PASS} <= {"G3.6"}
+    assert {e.condition.name for e in verdict.exclusions} == {condition}
+
+
 def first_block(root: Path, workload: str, role: str) -> str:
     for path in sorted((root / "blocks").iterdir(), key=lambda p: int(p.name)):
         block = json.loads((path / "block.json").read_text())

@@ -21,9 +21,10 @@ from kvgate.analyse.counters import (
     targets,
     value,
 )
+from kvgate.analyse.foreign import lacks_of
 from kvgate.analyse.hits import growth_of, read_external_hits
 from kvgate.contract import Contract
-from kvgate.record import Outcome
+from kvgate.record import Lack, Outcome
 from kvgate.verdict import About, Condition
 
 
@@ -33,11 +34,11 @@ def served_conditions(
     limits, arm = contract.validity, contract.arms[str(block["arm"])]
     restores = block["kind"] in {"cold_restore", "probe"} and arm.store != "none"
     speaks_of = About.APPLIANCE if restores and block.get("role") == "test" else About.ENVIRONMENT
-    failed = (
-        float((requests["outcome"] != Outcome.OK.value).sum()) / len(requests)
-        if len(requests)
-        else None
-    )
+    done = requests[requests["outcome"] == Outcome.OK.value] if len(requests) else None
+    failed = None if done is None else 1.0 - len(done) / len(requests)
+    if done is not None and Lack.WHOLE_ANSWERS not in (lacks_of(block) or ()):
+        # Who says that an answer is whole must say how it ended.
+        failed = None if bool(done["finish_reason"].isna().any()) else failed
     yield at_most(
         "requests_finished",
         speaks_of,
@@ -46,10 +47,10 @@ def served_conditions(
         "1",
         "see the outcome column of requests.parquet and the engine's log",
     )
-    done = requests[requests["outcome"] == Outcome.OK.value] if len(requests) else None
     for column in ("prompt_tokens", "output_tokens"):
         planned = int(block[f"{column}_each"])
-        wrong = None if done is None else float((done[column] != planned).sum())
+        # A length that nobody told is not the planned one.
+        wrong = None if done is None else float((done[column].fillna(-1) != planned).sum())
         yield at_most(
             f"{column}_as_planned",
             About.ENVIRONMENT,

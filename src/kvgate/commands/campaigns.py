@@ -192,7 +192,14 @@ def _row(gate: dict[str, Any]) -> tuple[str, ...]:
 def _next_step(
     campaign: Campaign, folder: Path, gates: Sequence[dict[str, Any]], inventory: str
 ) -> str:
-    """What may be done now, by the very rule that opens gates."""
+    """What may be done now, by the very rule that opens gates.
+
+    A deadline that was missed is a decision about the whole campaign: to measure an earlier gate
+    anew would not undo it.
+    """
+    for gate in gates:
+        if gate["deadline_missed"] and gate["closed_because"]:
+            return str(gate["closed_because"])
     for gate in gates:
         closed = gate["closed_because"]
         if closed:

@@ -321,7 +321,7 @@ def _measure(
             progress.gate(gate, terms.title.en, 14)
             _facts(bench, arms, device=None)
             if not reopened_by_change(adjudicate(journal.root)):
-                measure_soak(bench, arms, terms.soak)
+                measure_soak(bench, arms, terms.soak, lambda: adjudicate(journal.root))
         else:
             progress.gate(gate, terms.title.en, 3)
             environment: dict[str, Any] = {}

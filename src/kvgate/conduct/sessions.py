@@ -124,7 +124,8 @@ class Sessions:
             primed = prime(self._bench, self._arms, arm, pools, setup)
             self._primed[store] = primed.beside(self._primed.get(store))
         for reference in self._references():
-            self._session(reference, reference.setup.of("reference"))
+            if not self._session(reference, reference.setup.of("reference")):
+                return
         for pair in range(first, self._target + self._plan.spare_pairs):
             orders = pair_orders(
                 self._bench.contract, self._bench.gate, self._plan, pair, self._run
@@ -133,7 +134,8 @@ class Sessions:
                 if self._earlier.stands(pair, order.setup):
                     continue  # measured whole before the interruption
                 for session in order.sessions:
-                    self._session(session, order.setup.of(f"pair {pair + 1}"))
+                    if not self._session(session, order.setup.of(f"pair {pair + 1}")):
+                        return
             if pair + 1 >= self._plan.min_pairs and self._enough(self._judge_now(), pair + 1):
                 return
 
@@ -157,15 +159,20 @@ class Sessions:
         if self._plan.warmup:
             self._arms.reset_engine_cache(session.setup)
 
-    def _session(self, session: Session, title: str) -> None:
-        """One arm brought up, all its cells measured; a dead engine ends the session early."""
+    def _session(self, session: Session, title: str) -> bool:
+        """One arm brought up, all its cells measured; a dead engine ends the session early.
+
+        False where the arm is not what an earlier gate saw, and the contract reopens that one:
+        then nothing is measured on it.
+        """
         bench, number = self._bench, len(self._sessions)
         setup = session.setup
         session = replace(session, attempt=self._earlier.attempt(session.pair, setup))
         bench.progress.doing(f"{title}: starting the {session.arm} arm")
         arm = self._arms.start(session.arm, setup)
         self._same_engine(setup.of(session.arm), arm.info)
-        self._environment[setup.of(session.arm)] = dict(arm.info)
+        if self._reopened(setup.of(session.arm), arm.info):
+            return False
         noted: dict[str, Any] = {
             **asdict(session), "setup": asdict(setup), "number": number, "cold": dict(arm.cold),
             "state": RUNNING, "boot_id": boot_id(), "blocks": {},
@@ -177,6 +184,21 @@ class Sessions:
         # Only from here on the session counts: what an interruption leaves before is broken.
         noted["state"] = ENDED
         self._write_plan()
+        return True
+
+    def _reopened(self, arm: str, info: Mapping[str, Any]) -> bool:
+        """Note what an arm tells of itself, and ask the judge where it tells it for the first time
+        or otherwise than before: the hours of a run that counts for nothing are not spent."""
+        before = self._environment.get(arm)
+        self._environment[arm] = dict(info)
+        if before == self._environment[arm]:
+            return False
+        self._write_plan()
+        judged = self._judge_now()
+        if reopened_by_change(judged):
+            self._bench.progress.note(f"nothing more is measured: {judged.verdict.reason}")
+            return True
+        return False
 
     def _cells(self, session: Session, arm: RunningArm, noted: dict[str, Any], title: str) -> None:
         bench = self._bench

@@ -10,7 +10,7 @@ import math
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kvgate.adjudicate import Judged, reopened_by_change
 from kvgate.campaign import utc_text
 from kvgate.conduct.block import (
     BYTES_PER_REQUEST,
@@ -56,9 +57,10 @@ PARTS: Final = 8
 """Steps in which the progress of the long run is told."""
 
 
-def measure_soak(bench: Bench, arms: Arms, plan: SoakPlan) -> None:
+def measure_soak(bench: Bench, arms: Arms, plan: SoakPlan, judge_now: Callable[[], Judged]) -> None:
     """Ask the reference, prime the pools, run load and canaries for the planned time, ask the
-    reference again."""
+    reference again. Nothing runs for days on an arm that is not what an earlier gate saw, where
+    the contract reopens that gate."""
     bench.journal.ensure_space(_bytes_needed(plan))
     environment: dict[str, Any] = {}
     _write_plan(bench, plan, environment)
@@ -73,6 +75,10 @@ def measure_soak(bench: Bench, arms: Arms, plan: SoakPlan) -> None:
     arm = arms.start(plan.arm)
     environment[arm.arm] = dict(arm.info)
     _write_plan(bench, plan, environment)
+    judged = judge_now()
+    if reopened_by_change(judged):
+        bench.progress.note(f"nothing more is measured: {judged.verdict.reason}")
+        return
     _run(bench, arms, plan, arm, pool, primed)
     try:
         _reference(bench, arms, plan, REFERENCE_AFTER, environment)
