@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import string
 import subprocess
@@ -101,6 +102,7 @@ def test_a_reason_says_the_same_in_both_languages(code: str) -> None:
     assert not re.search(r"[\u4e00-\u9fff]", english)
 
 
+@functools.cache
 def reasons_made() -> list[tuple[str, str, frozenset[str] | None]]:
     """(file, code, the names given) of every ``Reason(...)`` whose code stands there in full; the
     names are None where they are put together elsewhere."""

@@ -84,7 +84,10 @@ def _panels(windows: Sequence[SoakWindow], t: Texts) -> list[Panel]:
         Panel(t("soak.ttft"), lambda w: w.ttft_p50_s, trimmed, trend=True),
         Panel(t("soak.throughput"), lambda w: w.output_tok_per_s, trimmed, trend=True),
         Panel(
-            t("soak.failed"), lambda w: w.n_failed / w.n_requests if w.n_requests else None, share
+            t("soak.failed"),
+            lambda w: w.n_failed / w.n_requests if w.n_requests else None,
+            share,
+            share=True,
         ),
     ]
     if any(w.restored_share is not None for w in windows):
