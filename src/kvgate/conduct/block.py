@@ -110,7 +110,7 @@ def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Ma
             on_progress=lambda counts: bench.progress.requests(counts.done, prompts.count),
             deadline_s=job.block_deadline_s + CLIENT_GRACE_S,
         )
-        duration_s = time.monotonic() - started
+        duration_s = loaded.lasted_s or time.monotonic() - started
     observation = sampler.stop()
     rows = _keep_requests(job, folder)
     observation.write(folder / "engine.parquet", folder / "host.parquet", watched.rows)

@@ -20,12 +20,14 @@ Calibration = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What a load left behind; ``calibration`` is the local client's, ``hosts`` what each of
-    several hosts did."""
+    several hosts did. ``lasted_s`` is the load alone, where connecting to hosts and fetching from
+    them took time beside it."""
 
     result: LoadResult | None
     fault: str | None
     calibration: Calibration | None = None
     hosts: Mapping[str, Any] | None = None
+    lasted_s: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The load's part of ``block.json``."""

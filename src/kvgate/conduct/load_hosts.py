@@ -12,6 +12,7 @@ import math
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -191,10 +192,8 @@ class LoadHosts:
         on_progress: Callable[[Progress], None],
         deadline: float,
     ) -> None:
-        for part in parts:
-            with _held_against(part):
-                part.channel = self._agents.open(part.share.host, LOAD_AGENT)
-                part.channel.say("load", job=msgspec.to_builtins(part.job))
+        with ThreadPoolExecutor(len(parts)) as pool:
+            list(pool.map(self._begin, parts))
         _until(parts, lambda p: p.ready, time.monotonic() + job.connect_deadline_s + _READY_S)
         for part in parts:
             if not part.ready:
@@ -219,6 +218,11 @@ class LoadHosts:
                     part.fault = None if part.ended else "the block's deadline passed"
             _stop(parts)
         _look_at_clocks(parts, "after")
+
+    def _begin(self, part: Part) -> None:
+        with _held_against(part):
+            part.channel = self._agents.open(part.share.host, LOAD_AGENT)
+            part.channel.say("load", job=msgspec.to_builtins(part.job))
 
     def _fetch(self, part: Part, folder: Path) -> Path:
         """The host's records; a file that breaks off is kept as far as it came."""
@@ -330,7 +334,8 @@ def _together(
     report = None if faults else merged.report
     state = "failed" if faults else "done"
     result = LoadResult(Path(job.records_path), report, state, 0)
-    return Loaded(result, "; ".join(faults) or None, hosts=hosts)
+    lasted_s = None if report is None else report.wall_s
+    return Loaded(result, "; ".join(faults) or None, hosts=hosts, lasted_s=lasted_s)
 
 
 _UNKNOWN: Final = ClockOffset(offset_ns=0, uncertainty_ns=0, round_trips=0, agreed=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import shlex
 import sys
 import zipfile
@@ -90,6 +91,7 @@ class Agents:
         self._dir = run_dir / "agents"
         self._on_play = on_play
         self._logins: dict[str, Mapping[str, Any]] = {}
+        self._opened = itertools.count()
 
     def prepare(self, hosts: Sequence[str]) -> None:
         """One play for those of ``hosts`` that are elsewhere; none where all are local.
@@ -122,4 +124,4 @@ class Agents:
             command = [sys.executable, "-m", module]
         else:
             command = ssh_command(self._logins[host], module)
-        return Channel(host, command, self._dir / f"{host}-{module}.log")
+        return Channel(host, command, self._dir / f"{next(self._opened):05d}-{host}.log")

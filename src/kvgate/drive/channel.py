@@ -149,6 +149,8 @@ class Channel:
         if self._process.stdout is not None:
             self._process.stdout.close()
         self.lost = self.lost or "the connection is closed"
+        if self._process.returncode == 0:
+            self._log.unlink(missing_ok=True)  # nothing went wrong: nothing to be told later
 
     def _read_raw(self, timeout_s: float) -> bytes | None:
         """Bytes, or None where none came in time or the agent has gone (then ``lost`` is set)."""
