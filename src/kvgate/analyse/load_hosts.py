@@ -72,7 +72,7 @@ def load_host_conditions(
 ) -> Iterator[Condition]:
     """That every host did its share, from one start, on a clock that is known."""
     hosts = load_hosts_of(block)
-    seen = set(requests["load_host"]) if len(requests) else set()
+    seen = set(requests["load_host"].unique().tolist()) if len(requests) else set()
     if hosts is None and len(seen) < 2:
         return
     hosts = hosts or {}

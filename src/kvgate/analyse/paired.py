@@ -17,10 +17,8 @@ OWN_PROMPTS = frozenset({"miss"})
 
 def prompts_digest(requests: pd.DataFrame) -> str:
     """One digest for the set of prompts of a block, whatever their order."""
-    digest = hashlib.sha256()
-    for prompt in sorted(set(requests["prompt_digest"].astype(str))):
-        digest.update(prompt.encode() + b"\n")
-    return digest.hexdigest()
+    prompts = requests["prompt_digest"].astype(str).unique().tolist()
+    return hashlib.sha256("".join(f"{p}\n" for p in sorted(prompts)).encode()).hexdigest()
 
 
 def with_same_prompts(results: Sequence[BlockResult]) -> list[BlockResult]:
