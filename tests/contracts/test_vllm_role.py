@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ import pytest
 
 from .conftest import ROOT
 
-TASKS = ("start", "cold", "info", "fault", "stop")
+TASKS = ("start", "setup", "undelay", "cold", "info", "fault", "stop")
 ROLES = ROOT / "playbooks" / "roles"
 PROGRAM = Path(sys.executable).with_name("ansible-playbook")
 
@@ -99,7 +100,17 @@ def test_every_task_file_is_sound_in_its_syntax(tmp_path: Path, tasks_from: str)
 
 def test_it_tells_versions_and_command_line_but_no_key(tmp_path: Path, port: int) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", "input()", "serve", "--api-key", "s3cret", "--max-model-len=9"],
+        [
+            sys.executable,
+            "-c",
+            "input()",
+            "serve",
+            "--api-key",
+            "s3cret",
+            "--max-model-len=9",
+            "--tensor-parallel-size",
+            "4",
+        ],
         stdin=subprocess.PIPE,
     ) as engine:
         try:
@@ -107,7 +118,9 @@ def test_it_tells_versions_and_command_line_but_no_key(tmp_path: Path, port: int
             done, found = play(
                 tmp_path, "info",
                 kvgate_engine_port=port, kvgate_arm_name="appliance",
-                vllm_units={"appliance": "vllm-fx100.service"},
+                kvgate_parallelism="tp4x2", kvgate_engine_ports=[port, port],
+                vllm_units={"appliance": "vllm-fx100.service",
+                            "appliance/tp4x2": ["a.service", "b.service"]},
                 vllm_python=sys.executable, vllm_packages=["kvgate", "pytest"],
             )  # fmt: skip
         finally:
@@ -120,6 +133,8 @@ def test_it_tells_versions_and_command_line_but_no_key(tmp_path: Path, port: int
     assert "--max-model-len=9" in info["command_line"]
     assert "--api-key (hidden)" in info["command_line"]
     assert info["store_pids"] == []
+    assert info["unit"] == "a.service b.service"
+    assert info["setup"] == {"engines": [{"tensor_parallel": 4}, {"tensor_parallel": 4}]}
 
 
 def test_a_reset_of_the_engines_cache_is_proved_by_its_answer(tmp_path: Path, port: int) -> None:
@@ -160,10 +175,11 @@ def test_an_engine_without_a_flag_of_the_contract_is_refused(
 ) -> None:
     """The last tasks of start.yml, from the process onwards; the units themselves need systemd."""
     tasks = (ROLES / "vllm" / "tasks" / "start.yml").read_text()
-    tasks = tasks[tasks.index("- name: Wait until the engine is healthy") :]
+    tasks = tasks[tasks.index("- name: Wait until the engines are healthy") :]
     role = tmp_path / "roles" / "vllm"
     (role / "tasks").mkdir(parents=True)
     (role / "tasks" / "start.yml").write_text(tasks)
+    shutil.copytree(ROLES / "vllm" / "defaults", role / "defaults")
     with subprocess.Popen(
         [sys.executable, "-c", "input()", "serve", "--max-model-len=9"], stdin=subprocess.PIPE
     ) as engine:
@@ -179,3 +195,84 @@ def test_an_engine_without_a_flag_of_the_contract_is_refused(
             engine.kill()
     assert (done.returncode == 0) is ok, done.stdout + done.stderr
     assert ok or f"a.service runs without {flag}" in done.stdout
+
+
+def tc(folder: Path, *, delays: bool = True) -> None:
+    """A `tc` that keeps one discipline of queues in a file; it delays nothing."""
+    kept = folder / "queue"
+    path = folder / "tc"
+    path.write_text(f"""#!/bin/sh
+case "$1 $2" in
+  "-V ") echo "tc utility, made up" ;;
+  "qdisc show") cat {kept} 2>/dev/null || true ;;
+  "qdisc add") {f'echo "qdisc netem 8001: root delay $8" > {kept}' if delays else ":"} ;;
+  "qdisc del") rm {kept} ;;
+esac
+""")
+    path.chmod(0o755)
+
+
+DISTANCE = {
+    "kvgate_arm_name": "appliance", "kvgate_measure_delay": True, "kvgate_delay_ms": 10.0,
+    "vllm_store_units": {"appliance": "s.service"}, "vllm_interface": "eth9",
+}  # fmt: skip
+
+
+def test_a_distance_is_put_on_the_interface_read_back_and_measured(
+    tmp_path: Path, port: int
+) -> None:
+    tc(tmp_path)
+    far = {"appliance": {"host": "127.0.0.1", "port": port}}
+    done, found = play(tmp_path, "setup", **DISTANCE, vllm_store_addresses=far)
+    assert done.returncode == 0, done.stdout + done.stderr
+    setup = found["vllm_setup"]
+    assert setup["queue"] == "qdisc netem 8001: root delay 10000us"
+    assert 0 < setup["round_trip_plain_ms"] < 1000
+    assert 0 < setup["round_trip_ms"] < 1000
+    done, _ = play(tmp_path, "undelay", vllm_interface="eth9")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not (tmp_path / "queue").exists()
+
+
+def test_a_delay_that_is_not_there_is_refused(tmp_path: Path, port: int) -> None:
+    tc(tmp_path, delays=False)
+    far = {"appliance": {"host": "127.0.0.1", "port": port}}
+    done, _ = play(tmp_path, "setup", **DISTANCE, vllm_store_addresses=far)
+    assert done.returncode != 0
+    assert "eth9 is told a delay of 10.0 ms" in done.stdout
+
+
+def test_without_tc_a_distance_is_refused_in_one_line(tmp_path: Path, port: int) -> None:
+    (tmp_path / "tc").write_text("#!/bin/sh\nexit 127\n")
+    (tmp_path / "tc").chmod(0o755)
+    far = {"appliance": {"host": "127.0.0.1", "port": port}}
+    done, _ = play(tmp_path, "setup", **DISTANCE, vllm_store_addresses=far)
+    assert done.returncode != 0
+    assert "no tc on the engine host" in done.stdout
+
+
+def test_a_strategy_is_set_and_asked_and_one_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    strategy = {"kvgate_arm_name": "appliance", "kvgate_strategy": "write_back",
+                "kvgate_strategy_settings": {"acknowledge": "write_back"},
+                "vllm_store_units": {"appliance": "s.service"}}  # fmt: skip
+    commands = {
+        "set": ["touch", str(tmp_path / "set")],
+        "ask": ["echo", '{"acknowledge": "early"}'],
+    }
+    done, found = play(tmp_path, "setup", **strategy, vllm_strategies={"write_back": commands})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "set").exists()
+    assert found["vllm_setup"] == {"strategy": {"acknowledge": "early"}}
+    done, _ = play(tmp_path, "setup", **strategy)
+    assert done.returncode != 0
+    assert "vllm_strategies says nothing of write_back" in done.stdout
+
+
+def test_engines_that_share_a_host_need_a_unit_each(tmp_path: Path, port: int) -> None:
+    done, _ = play(
+        tmp_path, "start", kvgate_engine_port=port, kvgate_arm_name="appliance",
+        kvgate_parallelism="tp4x2", kvgate_engine_ports=[port, port + 1],
+        vllm_units={"appliance": "a.service"},
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "vllm_units names 1 for the arm appliance -- add appliance/tp4x2" in done.stdout

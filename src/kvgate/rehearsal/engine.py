@@ -43,6 +43,8 @@ from kvgate.rehearsal.wire import HttpConnection, Request
 
 _RESTARTED: Final = "KVGATE_REHEARSAL_RESTARTED"
 EXIT_DIED: Final = 70
+FITTED_TENSOR_PARALLEL: Final = 8
+"""Accelerators of the engine that the calibrations describe."""
 
 
 class TokenizeBody(msgspec.Struct, frozen=True):
@@ -66,8 +68,12 @@ class Engine:
         seed: int,
         *,
         priming: bool = False,
+        tensor_parallel: int = FITTED_TENSOR_PARALLEL,
     ) -> None:
         self._arm = arm
+        self._tensor_parallel = tensor_parallel
+        if faults.other_parallelism:
+            self._tensor_parallel = max(1, tensor_parallel // 2)
         self._priming = priming
         self._scenario = scenario
         self._store = store
@@ -101,6 +107,9 @@ class Engine:
                 connection.send(200, b"text/plain", b"")
             elif route == ("GET", "/version"):
                 connection.send_json(200, self._version())
+            elif route == ("GET", "/server_info"):
+                sizes = {"tensor_parallel_size": self._tensor_parallel}
+                connection.send_json(200, {"simulated": True, "parallel_config": sizes})
             elif route == ("GET", "/v1/models"):
                 connection.send_json(200, self._models())
             elif route == ("POST", "/tokenize"):
@@ -256,6 +265,21 @@ class Engine:
         return ("\n".join(lines) + "\n").encode()
 
 
+def on_part(scenario: Scenario, accelerators: int) -> Scenario:
+    """The scenario on a part of the host: prefill and GPU cache shrink with it, the decode step,
+    which reads the weights, is taken to stay."""
+    share = accelerators / FITTED_TENSOR_PARALLEL
+    engine = scenario.engine
+    return msgspec.structs.replace(
+        scenario,
+        engine=msgspec.structs.replace(
+            engine,
+            prefill_real_tokens_per_s=engine.prefill_real_tokens_per_s * share,
+            gpu_cache_tokens=round(engine.gpu_cache_tokens * share),
+        ),
+    )
+
+
 def speed_factor(seed: int, arm: str, sd: float) -> float:
     """This engine start's factor on every duration: log-normal, fixed by seed and arm."""
     return math.exp(random.Random(f"{seed}/{arm}/speed").gauss(0.0, sd))
@@ -272,11 +296,18 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--time-scale", type=float, default=100.0)
     parser.add_argument("--fault", action="append", default=[], metavar="NAME[=VALUE][@ARM[+ARM]]")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tensor-parallel-size", type=int, default=FITTED_TENSOR_PARALLEL)
     parser.add_argument("--prime-speedup", type=float, default=1.0)
     parser.add_argument("--priming", action="store_true", help="every request primes, no faults")
     parser.add_argument("--exit-with", type=int, metavar="PID")
     options = parser.parse_args(argv)
-    scenario = load_scenario(options.calibration)
+    if options.tensor_parallel_size < 1:
+        raise UsageError(
+            f"{options.tensor_parallel_size} accelerators",
+            where="--tensor-parallel-size",
+            remedy="give at least 1",
+        )
+    scenario = on_part(load_scenario(options.calibration), options.tensor_parallel_size)
     specs = parse_faults(options.fault)
     faults = active_in(() if options.priming else specs, options.arm)
     for flag, value in (
@@ -302,8 +333,9 @@ def main(argv: list[str] | None = None) -> int:
             zero_s=time.monotonic(),
         )
         engine = Engine(
-            options.arm, scenario, pace, store, faults, options.seed, priming=options.priming
-        )
+            options.arm, scenario, pace, store, faults, options.seed, priming=options.priming,
+            tensor_parallel=options.tensor_parallel_size,
+        )  # fmt: skip
         await serve(engine, options.host, options.port, options.exit_with)
 
     return to_its_end(body())

@@ -21,6 +21,8 @@ long-prompts         1        appliance           tokens that the engine adds to
 bytes-read           0.5      appliance           factor on the bytes that the store's drives read
 uncounted-hits       0.5      appliance           share of its hits that the store does not count
 other-build          1        appliance           number of the other build that the engine names
+other-parallelism    1        appliance           1: the engine tells half its accelerators
+no-delay             1        appliance           1: the store's distance is not carried out
 ===================  =======  ==================  ==============================================
 
 Engine and store both accept every fault and play what is theirs.
@@ -47,6 +49,8 @@ _LIKE_SHARE: Final = frozenset(
         "hang",
         "preempts",
         "uncounted-hits",
+        "other-parallelism",
+        "no-delay",
     }
 )
 
@@ -160,6 +164,18 @@ KNOWN_FAULTS: Final[dict[str, tuple[float, tuple[str, ...], str, str]]] = {
         "The engine says that it is another build.",
         "INVALID: the arms differ in more than the store",
     ),
+    "other-parallelism": (
+        1.0,
+        ("appliance",),
+        "The engine tells another tensor-parallel size than it was started with.",
+        "INVALID: the arm was not brought up as the contract names it",
+    ),
+    "no-delay": (
+        1.0,
+        ("appliance",),
+        "The store answers at once, however far away it is said to be.",
+        "INVALID: the distance that was measured is not the contract's",
+    ),
 }
 
 
@@ -201,6 +217,8 @@ class ActiveFaults:
     bytes_read_factor: float = 1.0
     uncounted_share: float = 0.0
     other_build: int = 0
+    other_parallelism: bool = False
+    no_delay: bool = False
 
 
 def parse_fault(spec: str) -> Fault:
@@ -268,4 +286,6 @@ def active_in(faults: Iterable[Fault], arm: str) -> ActiveFaults:
         bytes_read_factor=found.get("bytes-read", 1.0),
         uncounted_share=found.get("uncounted-hits", 0.0),
         other_build=int(found.get("other-build", 0.0)),
+        other_parallelism=found.get("other-parallelism", 0.0) > 0.0,
+        no_delay=found.get("no-delay", 0.0) > 0.0,
     )

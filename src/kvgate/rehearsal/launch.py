@@ -1,13 +1,11 @@
 """Starts and stops the rehearsal's processes by recorded pid; prints one JSON line.
 
 ``start``: the arm's store if its recorded process is not alive (it survives engine restarts), then
-the engine in place of a recorded one. ``stop``: the engine, with ``--stores`` the stores too.
-``cold``: reset the engine's prefix cache. ``fault``: restart the store under load. ``info``:
-version, models and the store's device.
+the engines in place of recorded ones, then the setup (see :mod:`kvgate.rehearsal.setup`).
+``stop``: the engines, with ``--stores`` the stores too. ``cold``: reset the engines' prefix caches.
+``fault``: restart the store under load. ``info``: version, models and the store's device.
 
-A run directory keeps one ``<name>.json`` (pid and start time in clock ticks) and ``<name>.log`` for
-each of ``engine``, ``store-appliance`` and ``store-baseline``. A process is only ever signalled
-while its start time still is the recorded one, so that a reused pid is never hit.
+The processes are ``engine``, ``engine-2`` and so on, ``store-appliance`` and ``store-baseline``.
 
 Exit codes: 0 done, 1 could not be done, 2 asked wrongly. A failure prints ``{"ok": false,
 "error": "one line"}``.
@@ -17,171 +15,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
-import subprocess
 import sys
 import time
 import urllib.error
-import urllib.request
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from kvgate.errors import CannotMeasure, KvgateError, UsageError
 from kvgate.reason import Reason
 from kvgate.rehearsal.faults import ARMS
-from kvgate.rehearsal.process import start_ticks
-
-HOST: Final = "127.0.0.1"
-_KILL_AFTER_S: Final = 3.0
-_LOG_TAIL_LINES: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """What is written down about a process when it is started."""
-
-    pid: int
-    start_ticks: int
-    port: int
-    argv: list[str]
-
-    def alive(self) -> bool:
-        """The very process that was recorded still runs."""
-        return start_ticks(self.pid) == self.start_ticks
-
-
-class RunDirectory:
-    """Pid records and logs of one run directory."""
-
-    def __init__(self, path: Path) -> None:
-        if not path.is_absolute():
-            raise UsageError("not an absolute path", where=str(path), remedy="give a full path")
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CannotMeasure(
-                f"cannot make the run directory: {error.strerror}", where=str(path)
-            ) from error
-        self._path = path
-
-    def log(self, name: str) -> Path:
-        """Where ``name`` writes its output."""
-        return self._path / f"{name}.log"
-
-    def kept(self, name: str) -> Path:
-        """Where the store ``name`` keeps what it holds over a restart."""
-        return self._path / f"{name}.kept"
-
-    def recorded(self, name: str) -> Recorded | None:
-        """The record of ``name``; None when there is none or it cannot be read."""
-        try:
-            return Recorded(**json.loads((self._path / f"{name}.json").read_text()))
-        except (OSError, ValueError, TypeError):
-            return None
-
-    def record(self, name: str, process: Recorded) -> None:
-        """Write the record of ``name``, in one step."""
-        text = json.dumps(
-            {
-                "pid": process.pid,
-                "start_ticks": process.start_ticks,
-                "port": process.port,
-                "argv": process.argv,
-            }
-        )
-        draft = self._path / f"{name}.json.new"
-        draft.write_text(text)
-        draft.replace(self._path / f"{name}.json")
-
-    def forget(self, name: str) -> None:
-        """Remove the record of ``name``."""
-        (self._path / f"{name}.json").unlink(missing_ok=True)
-
-    def tail(self, name: str) -> str:
-        """The last lines of the log of ``name`` as one line."""
-        try:
-            lines = self.log(name).read_text(errors="replace").strip().splitlines()
-        except OSError:
-            return ""
-        return " | ".join(lines[-_LOG_TAIL_LINES:])
-
-    def stop(self, name: str) -> bool:
-        """End ``name`` by TERM, then KILL; True when something was ended. Idempotent.
-
-        Raises ``CannotMeasure`` when the process survives both.
-        """
-        process = self.recorded(name)
-        if process is None or not process.alive():
-            self.forget(name)
-            return False
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.kill(process.pid, number)
-            except ProcessLookupError:
-                break
-            deadline_s = time.monotonic() + _KILL_AFTER_S
-            while process.alive() and time.monotonic() < deadline_s:
-                time.sleep(0.01)
-            if not process.alive():
-                break
-        if process.alive():
-            raise CannotMeasure(f"{name} does not end", where=f"pid {process.pid}")
-        self.forget(name)
-        return True
-
-    def start(self, name: str, port: int, argv: list[str]) -> Recorded:
-        """Start ``argv`` detached, with its output in the log, and record it."""
-        with self.log(name).open("wb") as log:
-            child = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                cwd="/",
-            )
-        ticks = start_ticks(child.pid)
-        process = Recorded(child.pid, ticks if ticks is not None else -1, port, argv)
-        self.record(name, process)
-        return process
-
-
-def fetch(url: str, *, method: str = "GET", timeout_s: float = 5.0) -> tuple[str, str]:
-    """Body and ``x-kvgate-pid`` of an answer; raises ``OSError`` or ``ValueError``."""
-    request = urllib.request.Request(url, method=method)  # noqa: S310 - loopback http only
-    with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
-        return answer.read().decode(), answer.headers.get("x-kvgate-pid") or ""
-
-
-def wait_healthy(run: RunDirectory, name: str, process: Recorded, timeout_s: float) -> None:
-    """Wait until this very process answers /health.
-
-    Raises ``CannotMeasure`` with the tail of its log when it ends or stays silent.
-    """
-    url = f"http://{HOST}:{process.port}/health"
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        # The pid in the answer tells our server from another one on the same port.
-        try:
-            if fetch(url, timeout_s=0.3)[1] == str(process.pid):
-                return
-        except (OSError, ValueError):
-            pass
-        if not process.alive():
-            run.forget(name)
-            raise CannotMeasure(
-                f"{name} ended while starting: {run.tail(name) or 'it printed nothing'}",
-                where=str(run.log(name)),
-            )
-        if time.monotonic() > deadline_s:
-            run.stop(name)
-            raise CannotMeasure(
-                f"{name} did not answer /health within {timeout_s:g} s: {run.tail(name)}",
-                where=url,
-            )
-        time.sleep(0.02)
+from kvgate.rehearsal.running import HOST, Recorded, RunDirectory, fetch, wait_healthy
+from kvgate.rehearsal.setup import Wanted, arrange, parallelism, wanted_from
 
 
 def _described(run: RunDirectory, name: str, process: Recorded, reused: bool) -> dict[str, Any]:
@@ -197,21 +42,19 @@ def _described(run: RunDirectory, name: str, process: Recorded, reused: bool) ->
 def start(
     run: RunDirectory,
     arm: str,
-    engine_port: int,
+    engine_ports: list[int],
     engine_args: list[str],
     store_port: int,
     store_args: list[str],
     exit_with: int | None,
     timeout_s: float,
+    wanted: Wanted,
 ) -> dict[str, Any]:
-    """Bring up one arm; raises ``CannotMeasure`` when a process does not come up."""
+    """Bring up one arm in a setup; raises ``CannotMeasure`` when a process does not come up."""
     began_s = time.monotonic()
     tail = ["--exit-with", str(exit_with)] if exit_with else []
-    engine_argv = [
-        *(sys.executable, "-m", "kvgate.rehearsal.engine"),
-        *("--host", HOST, "--port", str(engine_port), "--arm", arm),
-    ]
-    run.stop("engine")
+    for name in list(run.names("engine")):
+        run.stop(name)
     store: Recorded | None = None
     store_name = f"store-{arm}"
     reused = False
@@ -228,28 +71,40 @@ def start(
             run.stop(store_name)
             run.kept(store_name).unlink(missing_ok=True)
             store = run.start(store_name, store_port, argv)
-        engine_argv += ["--store", f"http://{HOST}:{store_port}"]
-    engine = run.start("engine", engine_port, [*engine_argv, *engine_args, *tail])
+        engine_args = ["--store", f"http://{HOST}:{store_port}", *engine_args]
+    engines: dict[str, Recorded] = {}
+    setup: dict[str, Any] = {}
     try:
+        for number, port in enumerate(engine_ports, start=1):
+            name = "engine" if number == 1 else f"engine-{number}"
+            argv = [
+                *(sys.executable, "-m", "kvgate.rehearsal.engine"),
+                *("--host", HOST, "--port", str(port), "--arm", arm),
+            ]
+            engines[name] = run.start(name, port, [*argv, *engine_args, *tail])
         if store is not None:
             wait_healthy(run, store_name, store, timeout_s)
-        wait_healthy(run, "engine", engine, timeout_s)
+            setup = arrange(store_port, wanted)
+        for name, engine in engines.items():
+            wait_healthy(run, name, engine, timeout_s)
     except CannotMeasure:
-        run.stop("engine")
+        for name in engines:
+            run.stop(name)
         raise
     result: dict[str, Any] = {"ok": True, "arm": arm, "simulated": True}
-    result["engine"] = _described(run, "engine", engine, reused=False)
+    result["engine"] = _described(run, "engine", engines["engine"], reused=False)
     if store is not None:
         result["store"] = _described(run, store_name, store, reused)
     result["wait_s"] = round(time.monotonic() - began_s, 3)
     # Asked here already, since each further task of a play costs half a second.
-    result["info"] = info(engine_port, store_port if store is not None else 0)
+    result["info"] = info(engine_ports[0], store_port if store is not None else 0)
+    result["info"]["setup"] = {**setup, "engines": parallelism(engine_ports)}
     return result
 
 
 def stop(run: RunDirectory, *, stores: bool) -> dict[str, Any]:
-    """End the engine and, when asked, the stores."""
-    names = ["engine"]
+    """End the engines and, when asked, the stores."""
+    names = list(run.names("engine"))
     if stores:
         names += [f"store-{arm}" for arm in ARMS]
     stopped = [name for name in names if run.stop(name)]
@@ -265,7 +120,7 @@ def inject(run: RunDirectory, kind: str, store_name: str, engine_port: int) -> d
     it holds then what it held before. Until it answers, prompts are recomputed.
     """
     if kind == "engine-cache-reset":
-        dropped = cold(engine_port)
+        dropped = cold([engine_port])
         told = Reason("tokens_dropped", {"n": dropped.get("dropped_tokens", "?")})
         return {"ok": True, "kind": kind, "proved": True, **_said(told)}
     if kind != "store-restart":
@@ -291,11 +146,14 @@ def _said(cause: Reason) -> dict[str, Any]:
     return {"detail": cause.text(), "cause": asdict(cause)}
 
 
-def cold(engine_port: int) -> dict[str, Any]:
-    """Drop the engine's own caches, the DRAM tier included; the store keeps what it holds."""
-    url = f"http://{HOST}:{engine_port}/reset_prefix_cache?reset_external=true"
-    body, _ = fetch(url, method="POST")
-    return {"ok": True, **json.loads(body)}
+def cold(engine_ports: list[int]) -> dict[str, Any]:
+    """Drop the engines' own caches, DRAM tiers included; the store keeps what it holds. What the
+    last engine tells."""
+    said: dict[str, Any] = {}
+    for port in engine_ports:
+        url = f"http://{HOST}:{port}/reset_prefix_cache?reset_external=true"
+        said = json.loads(fetch(url, method="POST")[0])
+    return {"ok": True, **said}
 
 
 def info(engine_port: int, store_port: int) -> dict[str, Any]:
@@ -329,12 +187,13 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         return start(
             RunDirectory(Path(options.run_dir)),
             options.arm,
-            options.engine_port,
+            [options.engine_port, *options.more_engine_ports],
             _arguments(options.engine_args),
             options.store_port,
             _arguments(options.store_args),
             options.exit_with or None,
             options.timeout_s,
+            wanted_from(options.setup),
         )
     if options.command == "stop":
         return stop(RunDirectory(Path(options.run_dir)), stores=options.stores)
@@ -343,7 +202,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         return inject(run, options.kind, options.store_name, options.engine_port)
     try:
         if options.command == "cold":
-            return cold(options.engine_port)
+            return cold([options.engine_port, *options.more_engine_ports])
         return info(options.engine_port, options.store_port)
     except urllib.error.URLError as error:
         raise CannotMeasure(
@@ -364,6 +223,7 @@ def main(argv: list[str] | None = None) -> int:
     starting.add_argument("--store-args", default="[]", metavar="JSON")
     starting.add_argument("--exit-with", type=int, default=0, metavar="PID")
     starting.add_argument("--timeout-s", type=float, default=30.0)
+    starting.add_argument("--setup", default="{}", metavar="JSON")
     stopping = commands.add_parser("stop")
     stopping.add_argument("--run-dir", required=True)
     stopping.add_argument("--stores", action="store_true")
@@ -372,10 +232,12 @@ def main(argv: list[str] | None = None) -> int:
     injecting.add_argument("--run-dir", required=True)
     injecting.add_argument("--store-name", choices=ARMS, required=True)
     injecting.add_argument("--engine-port", type=int, required=True)
-    for name in ("cold", "info"):
-        asking = commands.add_parser(name)
+    asking_cold, asking_info = commands.add_parser("cold"), commands.add_parser("info")
+    for asking in (asking_cold, asking_info):
         asking.add_argument("--engine-port", type=int, required=True)
         asking.add_argument("--store-port", type=int, default=0)
+    for several in (starting, asking_cold):
+        several.add_argument("--more-engine-ports", type=int, nargs="*", default=[])
     options = parser.parse_args(argv)
     try:
         result = _run(options)

@@ -7,7 +7,10 @@ Interface, JSON over HTTP (keys are hex, one per chunk of the prefix):
   simulated transfer has passed; ``end_s`` is its exact end on the host's monotonic clock
 - ``POST /v1/store {"keys": [...], "contents": [...], "slowdown": 1.0}`` -> ``{"stored": n}`` when
   acknowledged; only then are the chunks held
-- ``GET /health``, ``GET /v1/device``, ``GET /metrics``
+- ``POST /v1/settings {"delay_ms": "600", "acknowledge": "write_back"}``: how long the way to the
+  store takes beyond what it is, in simulated ms there and back, and whether a write is acknowledged
+  when it is written (``write_through``) or at once; ``GET`` tells them
+- ``GET /v1/ping`` -> an answer after that way; ``GET /health``, ``/v1/device``, ``/metrics``
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import sys
 import time
 from collections import OrderedDict
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -53,6 +56,13 @@ class StoreCall(msgspec.Struct, frozen=True):
     slowdown: float = 1.0
 
 
+class SettingsCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of ``/v1/settings``; what is left out is the default again."""
+
+    delay_ms: str = "0"
+    acknowledge: Literal["write_through", "write_back"] = "write_through"
+
+
 class Store:
     """State and HTTP answers of one store."""
 
@@ -79,6 +89,8 @@ class Store:
         self._evicted_chunks = 0
         self._pending_bytes = 0
         self._errors = 0
+        self._settings = SettingsCall()
+        self._delay_s = 0.0
 
     def keep(self, path: Path) -> None:
         """Write what is held, as a drive would still have it after a restart."""
@@ -100,6 +112,12 @@ class Store:
                 self._load(connection, msgspec.json.decode(request.body, type=LoadCall))
             elif route == ("POST", "/v1/store"):
                 self._store(connection, msgspec.json.decode(request.body, type=StoreCall))
+            elif route == ("POST", "/v1/settings"):
+                self._set(connection, msgspec.json.decode(request.body, type=SettingsCall))
+            elif route == ("GET", "/v1/settings"):
+                connection.send_json(200, msgspec.to_builtins(self._settings))
+            elif route == ("GET", "/v1/ping"):
+                self._after_the_way(connection, {"status": "ok", "simulated": True})
             elif route == ("GET", "/metrics"):
                 connection.send(200, b"text/plain; version=0.0.4", self._metrics())
             elif route == ("GET", "/v1/device"):
@@ -119,6 +137,29 @@ class Store:
     def _real_s(self, simulated_s: float) -> float:
         return self._zero_s + simulated_s / self._scale
 
+    def _set(self, connection: HttpConnection, settings: SettingsCall) -> None:
+        try:
+            delay_ms = float(settings.delay_ms)
+        except ValueError:
+            delay_ms = -1.0
+        if not 0 <= delay_ms < 1e7:
+            connection.send_json(400, {"error": f"delay_ms {settings.delay_ms!r} is no delay"})
+            return
+        self._settings = settings
+        self._delay_s = 0.0 if self._faults.no_delay else delay_ms / 1e3
+        connection.send_json(200, msgspec.to_builtins(settings))
+
+    def _after_the_way(self, connection: HttpConnection, answer: dict[str, object]) -> None:
+        if not self._delay_s:
+            connection.send_json(200, answer)
+            return
+
+        def arrived() -> None:
+            if not connection.closed:
+                connection.send_json(200, answer)
+
+        asyncio.get_running_loop().call_later(self._delay_s / self._scale, arrived)
+
     def _lookup(self, connection: HttpConnection, call: LookupCall) -> None:
         chunk_tokens = self._scenario.chunk_tokens
         held = 0
@@ -130,7 +171,7 @@ class Store:
         self._lookup_tokens += len(call.keys) * chunk_tokens
         counted = held * chunk_tokens * (1.0 - self._faults.uncounted_share)
         self._hit_tokens += round(counted)
-        connection.send_json(200, {"held": held})
+        self._after_the_way(connection, {"held": held})
 
     def _load(self, connection: HttpConnection, call: LoadCall) -> None:
         missing = [key for key in call.keys if key not in self._chunks]
@@ -179,7 +220,7 @@ class Store:
 
     def _settle(self, now_s: float) -> None:
         for load, end_s in self._loads.advance(now_s):
-            answer_s = self._real_s(end_s + self._profile.latency_s)
+            answer_s = self._real_s(end_s + self._profile.latency_s + self._delay_s)
             self._bytes_read += round(load.total_bytes * self._faults.bytes_read_factor)
             asyncio.get_running_loop().call_soon(self._answer_load, load, answer_s)
 
@@ -202,11 +243,23 @@ class Store:
         self._pending_bytes += size
         end_s = self._writes.submit(self._now_s(), size, call.slowdown)
         wait_s = max(0.0, self._real_s(end_s) - time.monotonic())
-        asyncio.get_running_loop().call_later(wait_s, self._acknowledge, connection, call, size)
+        loop = asyncio.get_running_loop()
+        if self._settings.acknowledge == "write_back":
+            self._acknowledge(connection, call)
+            loop.call_later(wait_s, self._written, size)
+            return
 
-    def _acknowledge(self, connection: HttpConnection, call: StoreCall, size: int) -> None:
+        def written() -> None:
+            self._written(size)
+            self._acknowledge(connection, call)
+
+        loop.call_later(wait_s, written)
+
+    def _written(self, size: int) -> None:
         self._pending_bytes -= size
         self._bytes_written += size
+
+    def _acknowledge(self, connection: HttpConnection, call: StoreCall) -> None:
         self._stored_tokens += len(call.keys) * self._scenario.chunk_tokens
         for key, content in zip(call.keys, call.contents, strict=True):
             if share_of(bytes.fromhex(key)) < self._faults.miss_share:
