@@ -46,3 +46,8 @@ def test_time_to_first_token_of_the_longest_prompt_falls(verdict: ClauseVerdict)
 @clause("G3.8")
 def test_a_miss_costs_no_more_than_on_the_reference(verdict: ClauseVerdict) -> None:
     assert verdict.accepted, verdict.reason
+
+
+@clause("G3.9")
+def test_throughput_of_engines_that_share_the_host_rises(verdict: ClauseVerdict) -> None:
+    assert verdict.accepted, verdict.reason

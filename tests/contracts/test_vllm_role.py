@@ -212,7 +212,7 @@ esac
     path.chmod(0o755)
 
 
-DISTANCE = {
+DISTANCE: dict[str, Any] = {
     "kvgate_arm_name": "appliance", "kvgate_measure_delay": True, "kvgate_delay_ms": 10.0,
     "vllm_store_units": {"appliance": "s.service"}, "vllm_interface": "eth9",
 }  # fmt: skip
@@ -252,7 +252,7 @@ def test_without_tc_a_distance_is_refused_in_one_line(tmp_path: Path, port: int)
 
 
 def test_a_strategy_is_set_and_asked_and_one_that_nobody_knows_is_refused(tmp_path: Path) -> None:
-    strategy = {"kvgate_arm_name": "appliance", "kvgate_strategy": "write_back",
+    strategy: dict[str, Any] = {"kvgate_arm_name": "appliance", "kvgate_strategy": "write_back",
                 "kvgate_strategy_settings": {"acknowledge": "write_back"},
                 "vllm_store_units": {"appliance": "s.service"}}  # fmt: skip
     commands = {

@@ -11,7 +11,7 @@ import pytest
 
 from kvgate.evidence.verify import verify
 
-from .play import CONTRACT, ROOT, Ended, command, follow, free_ports
+from .play import CONTRACT, Ended, command, follow, free_ports
 
 FAR = "tp4x2/write_back/far"
 AXES = """
@@ -53,9 +53,8 @@ def probe(levels: str, setup: str) -> str:
 CHANGES = {
     "[workloads.cold_restore]\n": AXES,
     '{ workload = "cold_restore", levels = [8] },': f"""{cold(TP8)}, {cold(TP4X2 + AWAY)},""",
-    '{ workload = "probe", levels = [2] },': f"""{probe("2", TP8)}, {probe("2", TP4X2 + AWAY)},""",
-    '[{ workload = "probe", levels = [2, 2] }]':
-        f"""[{probe("2, 2", TP8)}, {probe("2, 2", TP4X2)}]""",
+    '{ workload = "probe", levels = [2] },': f"{probe('2', TP8)},",
+    '{ workload = "probe", levels = [2, 2] }': probe("2, 2", TP8),
     "min_pairs = 3": "min_pairs = 2",
     "planned_pairs = 3": "planned_pairs = 2",
     "max_pairs = 6": "max_pairs = 2",
@@ -105,13 +104,13 @@ def test_every_setup_is_compared_and_the_gate_takes_the_worst(passed: Ended) -> 
         places = {f["where"]: f["n"] for f in passed.clause(clause)["figures"]}
         assert places == {"cold_restore@8/tp8": 2, f"cold_restore@8/{FAR}": 2}
     answers = {f["where"]: f["n"] for f in passed.clause("G3.5")["figures"]}
-    assert answers == {"probe/tp8": 24, f"probe/{FAR}": 24}
+    assert answers == {"probe/tp8": 24}
     assert verify(passed.bundle) == []
 
 
 def test_two_engines_share_the_load_and_are_counted_together(passed: Ended) -> None:
     shared = [b for b in blocks(passed) if b["cell"]["parallelism"] == "tp4x2"]
-    assert len(shared) == 10
+    assert len(shared) == 4
     for block in shared:
         seen = block["observation"]["targets"]
         engines = [seen[name]["increase"]["delta"]["prompt_tokens"] for name in
@@ -147,6 +146,5 @@ def test_the_arms_of_a_pair_are_neighbours_in_one_setup(passed: Ended) -> None:
 
 def test_the_report_names_the_setups(passed: Ended) -> None:
     reports = passed.bundle.parent / "reports"
-    for path in reports.glob("*.html"):
-        assert "TP4" in path.read_text(), path.name
-    assert (ROOT / "gates").is_dir()
+    for lang, name in (("en", "TP4 x 2: two engines on one machine"), ("zh", "单机两个引擎")):
+        assert name in (reports / f"g3-001.{lang}.html").read_text()

@@ -14,6 +14,7 @@ from typing import Any
 import kvgate
 from kvgate.adjudicate import TIMES, Judged, adjudicate, reopened_by_change
 from kvgate.campaign import CampaignFacts, Mode, Opening, open_gate, utc_text
+from kvgate.conduct.agreement import check_agreement
 from kvgate.conduct.block import Bench
 from kvgate.conduct.earlier import Earlier, carry_over
 from kvgate.conduct.elsewhere import is_driven_here, prepare
@@ -201,58 +202,7 @@ def _go_on(
 
 def check_order(order: Order) -> None:
     """What contract and inventory must agree on before anything runs; raises UsageError."""
-    contract, inventory = order.contract, order.inventory
-    if contract.rehearsal != inventory.rehearsal:
-        kinds = ("a rehearsal", "a real acceptance")
-        mine, theirs = kinds if contract.rehearsal else kinds[::-1]
-        raise UsageError(
-            f"the contract {contract.id} is for {mine}, the inventory for {theirs}",
-            where=inventory.path,
-            remedy="use a contract and an inventory of the same kind",
-        )
-    placeholder = _placeholder(contract)
-    if placeholder and not contract.rehearsal:
-        raise UsageError(
-            f"the contract still holds the placeholder {placeholder!r}",
-            where=f"contract {contract.id}",
-            remedy="put in what both parties agreed on; lines marked EXAMPLE are to be set",
-        )
-    if order.faults and not inventory.rehearsal:
-        raise UsageError(
-            "faults can be played in a rehearsal only", where=inventory.path, remedy="drop --fault"
-        )
-    if inventory.time_scale != 1 and not inventory.rehearsal:
-        raise UsageError(
-            "kvgate_time_scale must be 1 on real hardware",
-            where=inventory.path,
-            remedy="remove it from group_vars/all.yml",
-        )
-    for number in contract.gates:
-        for clause in contract.gate(number).clause:
-            hosts = getattr(clause, "hosts", None)
-            if hosts is not None and not inventory.group(hosts):
-                raise UsageError(
-                    f"clause {clause.id} speaks of the hosts {hosts!r}, and the inventory has none",
-                    where=inventory.path,
-                    remedy=f"add the group {hosts}, or correct `hosts` in the contract",
-                )
-    for name, arm in contract.arms.items():
-        if arm.store != "none" and arm.store not in inventory.store_ports:
-            raise UsageError(
-                f"the arm {name} needs the store {arm.store!r}, which the inventory does not have",
-                where=inventory.path,
-                remedy="add it to kvgate_store_ports",
-            )
-
-
-def _placeholder(contract: Contract) -> str:
-    """The first name of an example that nobody has replaced; empty where there is none."""
-    parties = contract.parties
-    named = (
-        contract.seed, *contract.appliance.serials,
-        parties.buyer.en, parties.vendor.en, parties.site.en,
-    )  # fmt: skip
-    return next((t for t in named if "EXAMPLE" in t or "to be named" in t), "")
+    check_agreement(order.contract, order.inventory, order.faults)
 
 
 def _campaign_facts(

@@ -66,7 +66,9 @@ def level_chart(
 ) -> Markup:
     """Every block of every arm by cell, with the median of the valid ones; empty without blocks."""
     cells: dict[str, dict[str, list[BlockResult]]] = {}
-    for block in sorted(analysis.blocks, key=lambda b: (b.cell.workload, b.cell.level, b.n)):
+    for block in sorted(
+        analysis.blocks, key=lambda b: (b.cell.workload, b.cell.setup.label, b.cell.level, b.n)
+    ):
         if block.kind != "probe" and statistic(block, attribute) is not None:
             arms = cells.setdefault(block.cell.label, {})
             arms.setdefault(block.arm, []).append(block)
@@ -84,9 +86,13 @@ def level_chart(
     for i, (label, arms) in enumerate(cells.items()):
         centre = left + slot * (i + 0.5)
         name = cell_name(label, t)
-        head, _, tail = name.rpartition(" · ")
-        d.text(centre, 211, tail, anchor="middle", size=SMALL)
+        head, streams, *setup = name.split(" · ")
+        d.text(centre, 211, streams, anchor="middle", size=SMALL)
         d.text(centre, 223, head, anchor="middle", colour=MUTED, size=9)
+        if setup:
+            said, room = " ".join(setup), max(4, int(slot / 5))  # characters of this size
+            said = said if len(said) <= room else said[: room - 1] + "…"
+            d.text(centre, 234, said, anchor="middle", colour=MUTED, size=9)
         present = [a for a in known if a in arms]
         lane = min(56.0, slot / max(1, len(present)))
         for j, arm in enumerate(present):

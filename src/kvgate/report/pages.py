@@ -21,6 +21,7 @@ from kvgate.report.ledger import run_rows, waiver_rows
 from kvgate.report.moments import as_of_text, decision_key, moment
 from kvgate.report.operating import Operating, operating
 from kvgate.report.said import reason_text
+from kvgate.report.setups import arms_compared, setup_rows
 from kvgate.report.signed import signature_rows
 from kvgate.report.soak_chart import soak_chart
 from kvgate.report.svg import icon
@@ -71,7 +72,8 @@ class GateView:
     blocks: Capped[BlockRow]
     conditions: tuple[ConditionRow, ...]
     breaches: Capped[BreachRow]
-    arms: Comparison | None
+    arms: tuple[tuple[str, Comparison], ...]
+    setups: tuple[tuple[str, ...], ...]
     hosts: tuple[Comparison, ...]
     findings: tuple[str, ...]
     waivers: tuple[tuple[str, ...], ...]
@@ -194,8 +196,9 @@ def _contents(gates: Sequence[GateView], t: Texts) -> tuple[tuple[tuple[str, str
 def _gate(source: ReportInput, inputs: Sequence[ReportInput], i: int, t: Texts) -> GateView:
     v, contract, analysis = source.verdict, source.contract, source.analysis
     clauses = clause_views(source, t)
-    arms = [arm for arm in contract.arms if arm in source.environment]
-    hosts = [name for name in sorted(source.environment) if name not in contract.arms]
+    hosts = [
+        name for name in sorted(source.environment) if name.partition("/")[0] not in contract.arms
+    ]
     charts = [
         level_chart(analysis, "ttft_p50_s", "s", t("chart.ttft"), contract, t),
         level_chart(analysis, "output_tok_per_s", "tok/s", t("chart.throughput"), contract, t),
@@ -221,7 +224,8 @@ def _gate(source: ReportInput, inputs: Sequence[ReportInput], i: int, t: Texts) 
         blocks=block_rows(analysis, t),
         conditions=condition_rows(analysis, t, v.exclusions),
         breaches=breach_rows(source, t),
-        arms=compare(source.environment, arms, t) if arms else None,
+        arms=arms_compared(source, t),
+        setups=setup_rows(contract, v.gate, t),
         hosts=tuple(
             compare(source.environment, page, t, by_difference=False) for page in abreast(hosts)
         ),

@@ -113,7 +113,11 @@ def _environment(
     plan: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, str]]:
     """Versions and flags of every arm, and what identifies every host."""
-    shown = {str(arm): _flat(info) for arm, info in (plan.get("environment") or {}).items()}
+    # What was measured of a setup belongs to its blocks: it differs with every start.
+    shown = {
+        str(arm): _flat({key: said for key, said in info.items() if key != "setup"})
+        for arm, info in (plan.get("environment") or {}).items()
+    }
     for host, record in facts.items():
         said = record.get("host")
         if not isinstance(said, Mapping):

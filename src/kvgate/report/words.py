@@ -18,6 +18,9 @@ def cell_name(where: str, t: Texts) -> str:
     """ "cold_restore@16/tp8" as "cold restore · 16 streams · tp8"; anything else unchanged."""
     match = _CELL.match(where)
     if match is None:
+        head, slash, setup = where.partition("/")
+        if slash and f"workload.{head}" in t.sentences:
+            return " · ".join([workload_name(head, t), *setup.split("/")])
         return t.find(f"workload.{where}", t.find(f"place.{where.replace(' ', '_')}", where))
     workload = workload_name(match["workload"], t)
     key = "cell.stream" if match["level"] == "1" else "cell.streams"
