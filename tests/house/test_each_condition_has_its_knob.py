@@ -28,7 +28,7 @@ BESIDE_THE_TABLE = {"responses_possible", "client_faults", "simulator_on_time", 
 
 def conditions_of_a_block() -> Iterator[str]:
     """The names that the code of the conditions gives, as far as they are written out."""
-    for name in ("validity", "served", "calibration", "paired", "foreign"):
+    for name in ("validity", "served", "setup", "calibration", "paired", "foreign"):
         tree = ast.parse((ROOT / f"src/kvgate/analyse/{name}.py").read_text())
         for call in ast.walk(tree):
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):

@@ -95,24 +95,26 @@ class Stage:
     """The appliance arm of the quick contract on ports of its own."""
 
     def __init__(self, root: Path, journal: Journal, store_faults: tuple[str, ...], level: int,
-                 **inventory: Any) -> None:  # fmt: skip
+                 contract: Contract, **inventory: Any) -> None:  # fmt: skip
         self.root = root
+        self.setup: Mapping[str, Any] = {}
         self.cell = Cell("cold_restore", level)
         self.info: dict[str, Any] = {}
         self._store_faults = store_faults
         self._blocks = 0
         self._primed = Primed(0)
-        engine, baseline, appliance = free_ports(3)
+        baseline, appliance, *engines = free_ports(2 + contract.instances("default"))
         given: dict[str, Any] = {
             "path": "made-up", "local_hosts": ("e",), "rehearsal": True, "contract": "quick",
             "hosts": {"engines": ("e",), "appliances": ("e",), "load_clients": ("e",)},
-            "engine_role": "rehearsal_engine", "engine_host": "127.0.0.1", "engine_port": engine,
+            "engine_role": "rehearsal_engine", "engine_host": "127.0.0.1",
+            "engine_port": engines[0], "engine_ports": tuple(engines),
             "store_ports": {"baseline": baseline, "appliance": appliance},
             "store_metrics": "kvstore", "store_bytes": "store", "stores_stay_up": False,
             "time_scale": float(SCALE),
         }  # fmt: skip
         self.place = Inventory(**(given | inventory))
-        self.bench = Bench(CONTRACT, self.place, 3, journal, root / "work", Silent())
+        self.bench = Bench(contract, self.place, 3, journal, root / "work", Silent())
         # What the client holds is a fact of this machine: tried once for all stages.
         tried = _TRIED.setdefault("client", self.bench.calibrations)
         object.__setattr__(self.bench, "calibrations", tried)
@@ -134,6 +136,8 @@ class Stage:
             "start", "--arm", arm, "--engine-port", str(self.place.engine_port),
             "--store-port", str(self.place.store_ports[arm]),
             "--engine-args", json.dumps(engine), "--store-args", json.dumps(store),
+            "--more-engine-ports", *map(str, self.place.engine_ports[1:]),
+            "--setup", json.dumps(self.setup),
             "--exit-with", str(os.getpid()),
         )  # fmt: skip
         return RunningArm(arm, arm, self.info["info"], {}, ())
@@ -211,10 +215,12 @@ class Stage:
 
 
 @contextmanager
-def stage(root: Path, *store_faults: str, level: int = 4, **inventory: Any) -> Iterator[Stage]:
+def stage(
+    root: Path, *store_faults: str, level: int = 4, contract: Contract = CONTRACT, **inventory: Any
+) -> Iterator[Stage]:
     """A stage whose processes are ended whatever happens."""
     with Journal(root / "g3-001") as journal:
-        made = Stage(root, journal, store_faults, level, **inventory)
+        made = Stage(root, journal, store_faults, level, contract, **inventory)
         try:
             yield made
         finally:

@@ -23,6 +23,7 @@ import pytest
 from kvgate.analyse.assemble import assemble
 from kvgate.analyse.configuration import configuration
 from kvgate.conduct import block as conduct_block
+from kvgate.contract_tables import Distance, Parallelism, Text
 from kvgate.decide.alike import arms_differ
 from kvgate.load.job import Closed
 from kvgate.observe import polling
@@ -249,6 +250,40 @@ def test_a_fault_of_the_engine_breaks_its_condition(healthy: Stage, fault: str, 
     follows = {"declared_source"} if name == "engine_cache_cold" else set()
     assert set(found) - follows == {name}
     assert found[name] == (False, About.ENVIRONMENT)
+
+
+WORDS = Text(en="made up", zh="虚构")
+
+
+def test_an_engine_on_other_accelerators_is_not_the_planned_setup(healthy: Stage) -> None:
+    eight = Parallelism(text=WORDS, tensor_parallel=8)
+    wanted = CONTRACT.model_copy(update={"parallelism": {"default": eight}})
+    measured = healthy.measure("other-parallelism")
+    assert measured.told() == {}
+    assert measured.told(wanted) == {"setup_as_planned": (False, About.ENVIRONMENT)}
+
+
+def test_a_distance_that_is_not_there_is_not_the_planned_setup(tmp_path: Path) -> None:
+    away = Distance(text=WORDS, delay_ms=6000.0, within_ms=3000.0)
+    wanted = CONTRACT.model_copy(update={"distance": {"local": away}})
+    with stage(tmp_path, "no-delay", level=1) as made:
+        made.prime(0)
+        made.setup = {"delay_ms": 6000.0, "measure": True}
+        found = made.measure().told(wanted)
+    assert found == {"setup_as_planned": (False, About.ENVIRONMENT)}
+
+
+def test_an_engine_that_gets_no_request_shares_no_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = Parallelism(text=WORDS, instances=2)
+    both = CONTRACT.model_copy(update={"parallelism": {"default": two}})
+    with stage(tmp_path, contract=both) as made:
+        made.prime(0)
+        assert made.measure().told(both) == {}
+        changed_job(monkeypatch, lambda job: msgspec.structs.replace(job, urls=(job.url, job.url)))
+        found = made.measure().told(both)
+    assert found == {"engines_share_load": (False, About.ENVIRONMENT)}
 
 
 def test_a_store_that_is_never_asked_cannot_be_blamed(tmp_path: Path) -> None:

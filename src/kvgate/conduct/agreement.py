@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kvgate.conduct.elsewhere import is_driven_here
 from kvgate.contract import Contract
 from kvgate.errors import UsageError
 from kvgate.inventory import Inventory
@@ -51,20 +50,8 @@ def check_agreement(contract: Contract, inventory: Inventory, faults: tuple[str,
                 where=inventory.path,
                 remedy="add it to kvgate_store_ports",
             )
-    _check_engines(contract, inventory)
-
-
-def _check_engines(contract: Contract, inventory: Inventory) -> None:
-    """Every parallelism has a port for each of its engines, and a load host or more for each."""
-    clients = len(inventory.group("load_clients"))
-    for name, terms in contract.parallelism.items():
+    for terms in contract.parallelism.values():
         inventory.ports_of_engines(terms.instances)
-        if not is_driven_here(inventory) and clients % terms.instances:
-            raise UsageError(
-                f"{clients} load hosts cannot share the {terms.instances} engines of {name} evenly",
-                where=inventory.path,
-                remedy=f"name {terms.instances}, or this machine alone, in load_clients",
-            )
 
 
 def _placeholder(contract: Contract) -> str:
