@@ -195,10 +195,10 @@ def _compare(terms: GateTerms, clause: CompareClause) -> Iterator[Problem]:
     plan = terms.pairs
     planned = () if plan is None else cells_of(plan.cells)
     spoken = of_clause(clause, planned)
+    yield from _unplanned(clause, spoken)
     for level in clause.levels:
         if not any(cell.level == level for cell in spoken):
             yield "levels", f"{clause.workload}@{level} is in no cell of the gate's plan of pairs"
-    yield from _unplanned(clause, spoken)
     if plan is not None and clause.compare != plan.compare:
         yield "compare", f"the gate's pairs compare {' with '.join(plan.compare)}"
 
@@ -229,10 +229,10 @@ def _limit(
         if clause.arm is None or clause.workload is None or not clause.levels:
             yield "metric", f"{metric.name} is measured in blocks: name arm, workload and levels"
         spoken = of_clause(clause, _measured_in(terms, clause.arm))
+        yield from _unplanned(clause, spoken)
         for level in clause.levels:
             if not any(cell.level == level for cell in spoken):
                 yield "levels", f"{clause.workload}@{level} of {clause.arm} is in no cell of a plan"
-        yield from _unplanned(clause, spoken)
     elif metric.source is Source.ANSWERS:
         yield "metric", f"{metric.name} needs reference_arm, arm, workload and their tolerance"
     elif terms.soak is None:

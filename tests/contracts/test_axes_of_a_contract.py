@@ -1,0 +1,169 @@
+"""Parallelism, strategy and distance in a contract: what they mean for plan and cost, and what is
+refused before anybody signs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from kvgate.cells import Cell, Setup, cells_of, of_clause
+from kvgate.contract import CompareClause, Contract, PairPlan, parse_contract
+from kvgate.errors import UsageError
+from kvgate.plan import pair_orders, planned_setups, prompts_of, reference_sessions
+from kvgate.planning_cost import Durations, cost
+
+from .conftest import ROOT
+
+QUICK = (ROOT / "tests/outcomes/quick.toml").read_text()
+TABLES = """
+[parallelism.whole]
+text = { en = "one", zh = "一个" }
+tensor_parallel = 8
+
+[parallelism.halves]
+text = { en = "two", zh = "两个" }
+instances = 2
+
+[strategy.early]
+text = { en = "early", zh = "先确认" }
+settings = { acknowledge = "write_back" }
+
+[distance.far]
+text = { en = "far", zh = "远" }
+delay_ms = 10.0
+within_ms = 2.0
+
+[workloads.cold_restore]
+"""
+COLD = '"cold_restore", levels = [8] }'
+PROBE = '"probe", levels = [2] }'
+REFERENCE = '"probe", levels = [2, 2] }'
+BOTH = 'parallelism = ["whole", "halves"]'
+COSTS = Durations(start_s=600.0, prime_s=0.0, request_s=0.0)
+
+
+def text(*changes: tuple[str, str], cold: str = BOTH, probe: str = BOTH, answered: str = "") -> str:
+    found = QUICK
+    for old, new in (
+        ("[workloads.cold_restore]\n", TABLES),
+        (COLD, f"{COLD[:-2]}, {cold} }}"),
+        (PROBE, f"{PROBE[:-2]}, {probe} }}"),
+        (REFERENCE, f"{REFERENCE[:-2]}, {answered or probe} }}"),
+        *changes,
+    ):
+        assert found.count(old) == 1, old
+        found = found.replace(old, new)
+    return found
+
+
+def contract(*changes: tuple[str, str], **lines: str) -> Contract:
+    return parse_contract(text(*changes, **lines).encode(), name="axes.toml")
+
+
+def plan(terms: Contract) -> PairPlan:
+    return cast(PairPlan, terms.gate(3).pairs)
+
+
+def test_a_clause_without_an_axis_speaks_of_every_planned_setup() -> None:
+    terms = contract()
+    clause = terms.gate(3).clause[0]
+    planned = cells_of(plan(terms).cells)
+    assert of_clause(clause, planned) == (
+        Cell("cold_restore", 8, "whole"), Cell("cold_restore", 8, "halves"),
+    )  # fmt: skip
+    one = contract(("drop_at_least = 0.25", 'parallelism = ["halves"]\ndrop_at_least = 0.25'))
+    named = cast(CompareClause, one.gate(3).clause[0])
+    assert of_clause(named, planned) == (Cell("cold_restore", 8, "halves"),)
+
+
+def test_a_contract_without_axes_has_one_plain_setup() -> None:
+    terms = parse_contract(QUICK.encode(), name="quick")
+    assert planned_setups(plan(terms).cells) == (Setup(),)
+    assert Cell("cold_restore", 8).label == "cold_restore@8"
+
+
+@pytest.mark.parametrize("changed, told", [
+    ({"cold": 'parallelism = ["thirds"]'}, "unknown parallelism 'thirds'"),
+    ({"cold": 'distance = ["moon"]'}, "unknown distance 'moon'"),
+    ({"probe": 'parallelism = ["halves"]', "answered": 'parallelism = ["whole"]'},
+     "recompute answers no probe of probe@2/halves"),
+])  # fmt: skip
+def test_cells_that_cannot_be_measured_are_refused(changed: dict[str, str], told: str) -> None:
+    with pytest.raises(UsageError, match=told) as caught:
+        contract(**changed)
+    assert "\n" not in str(caught.value)
+    assert "axes.toml:" in str(caught.value)
+
+
+@pytest.mark.parametrize("old, new, told", [
+    ("levels = [8], ", "levels = [8, 9], ", "level 9 cannot be split evenly over 2 engines"),
+    ("drop_at_least = 0.25", 'distance = ["far"]\ndrop_at_least = 0.25',
+     "far is in no cell of the gate's plan"),
+    ("[strategy.early]", "[strategy.whole]", "'whole' is a name of parallelism already"),
+    ("instances = 2", "instances = 0", "greater than or equal to 1"),
+    ("delay_ms = 10.0", "delay_ms = -1.0", "greater than or equal to 0"),
+])  # fmt: skip
+def test_axes_that_contradict_themselves_are_refused(old: str, new: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        contract((old, new))
+
+
+def test_each_setup_has_couples_of_its_own_and_its_reference() -> None:
+    terms = contract()
+    orders = [pair_orders(terms, 3, plan(terms), pair, 1) for pair in range(8)]
+    for first, second in zip(orders[::2], orders[1::2], strict=True):
+        for setup in (Setup("whole"), Setup("halves")):
+            arms = [next(o for o in pair if o.setup == setup).sessions[0].arm
+                    for pair in (first, second)]  # fmt: skip
+            assert set(arms) == {"baseline", "appliance"}  # AB, then BA
+    assert {tuple(o.setup.label for o in pair) for pair in orders} == {
+        ("whole", "halves"), ("halves", "whole"),
+    }  # fmt: skip
+    assert [s.setup.label for s in reference_sessions(terms, 3)] == ["whole", "halves"]
+
+
+def test_kv_is_written_once_for_every_distance_and_never_shared_by_parallelisms() -> None:
+    axes = f'{BOTH}, distance = ["local", "far"]'
+    terms = contract(("pools = 1", "pools = 2"), cold=axes)
+    orders = pair_orders(terms, 3, plan(terms), 0, 1)
+    read = {
+        order.setup: prompts_of(terms, 3, session, cell).pool
+        for order in orders
+        for session in order.sessions
+        for cell in session.cells
+        if cell.workload == "cold_restore"
+    }
+    assert len(read) == 4
+    # Neighbouring distances take the two pools of one setup in turn.
+    assert read[Setup("whole")] == "g3/cold_restore@8/whole/pool0"
+    assert read[Setup("whole", distance="far")] == "g3/cold_restore@8/whole/pool1"
+    assert not {read[s] for s in read if s.parallelism == "whole"} & {
+        read[s] for s in read if s.parallelism == "halves"
+    }
+
+
+def test_the_plan_counts_every_start_of_an_engine() -> None:
+    """A start is 10 minutes here, all else is free: the hours are the starts."""
+
+    def starts(terms: Contract) -> tuple[float, float]:
+        found = cost(terms, 3, COSTS)
+        return round(6 * found.fixed_h), round(6 * found.pair_h)
+
+    plain = parse_contract(QUICK.encode(), name="quick")
+    assert starts(plain) == (3, 2)  # two stores primed, one reference; two sessions a pair
+    assert starts(contract()) == (6, 4)
+    # Another distance needs sessions, but neither priming nor a reference of its own.
+    far = contract(cold=f'{BOTH}, distance = ["local", "far"]')
+    assert starts(far) == (6, 8)
+
+
+def test_the_mi308x_contract_holds_tp8_and_tp4x2(tmp_path: Path) -> None:
+    data = (ROOT / "gates/contracts/fx100-mi308x.toml").read_bytes()
+    terms = parse_contract(data, name="fx100-mi308x.toml")
+    setups = [s.label for s in planned_setups(plan(terms).cells)]
+    assert setups == ["tp8", "tp4x2"]
+    assert terms.instances("tp4x2") == 2
+    clause = next(c for c in terms.gate(3).clause if c.id == "G3.9")
+    assert of_clause(clause, cells_of(plan(terms).cells)) == (Cell("cold_restore", 16, "tp4x2"),)
