@@ -26,7 +26,7 @@ from kvgate.observe.adapters import adapter_for
 from kvgate.observe.counters import increase
 from kvgate.observe.exposition import parse
 from kvgate.observe.observation import TargetView
-from kvgate.plan import Cell, requests_in
+from kvgate.plan import requests_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _block_json(
         "position": block.order,
         "pool": 0,
         "arm": block.arm,
-        "cell": asdict(Cell(block.workload, block.level)),
+        "cell": asdict(block.cell),
         "kind": workload.kind,
         "requests_planned": requests_in(workload, block.level),
         "requests_recorded": len(records),

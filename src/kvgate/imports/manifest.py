@@ -14,6 +14,7 @@
     level = 8
     pair = 0                           # blocks of one pair were measured one after the other
     order = 0                          # 0 first, 1 second
+    parallelism = "tp8"                # optional, as strategy and distance are
     started_at = "2026-11-02T09:00:00+00:00"    # optional
     engine_before = "a.prom"           # optional: the engine's /metrics before and after
     engine_after = "b.prom"
@@ -29,6 +30,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from kvgate.cells import AXES, DEFAULT, LOCAL, Cell
 from kvgate.contract import Contract
 from kvgate.errors import UsageError
 from kvgate.imports.clients import aiperf, guidellm, inference_perf
@@ -66,6 +68,14 @@ class ForeignBlock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     engine_before: Text | None = None
     engine_after: Text | None = None
     engine: Text = "vllm"
+    parallelism: Text = DEFAULT
+    strategy: Text = DEFAULT
+    distance: Text = LOCAL
+
+    @property
+    def cell(self) -> Cell:
+        """What the block measured, in the contract's names."""
+        return Cell(self.workload, self.level, self.parallelism, self.strategy, self.distance)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,19 +118,21 @@ def _check(path: Path, manifest: Manifest, contract: Contract) -> None:
         )
     plan = contract.gate(manifest.gate).pairs
     arms = () if plan is None else plan.compare
-    places: set[tuple[str, str, int, int]] = set()
-    orders: set[tuple[str, int, int, int]] = set()
+    places: set[tuple[str, Cell, int]] = set()
+    orders: set[tuple[Cell, int, int]] = set()
     for i, block in enumerate(manifest.block):
         where = f"{path}: block {i} ({block.file})"
         _known(where, "format", block.format, FORMATS)
         _known(where, "arm", block.arm, arms)
         _known(where, "workload", block.workload, contract.workloads)
-        place = (block.arm, block.workload, block.level, block.pair)
-        order = (block.workload, block.level, block.pair, block.order)
+        for axis, plain in zip(AXES, (DEFAULT, DEFAULT, LOCAL), strict=True):
+            _known(where, axis, getattr(block, axis), (plain, *getattr(contract, axis)))
+        place = (block.arm, block.cell, block.pair)
+        order = (block.cell, block.pair, block.order)
         if place in places or order in orders:
             raise UsageError(
                 f"pair {block.pair} has a second block of the same arm or order at "
-                f"{block.workload}@{block.level}",
+                f"{block.cell.label}",
                 where=where,
                 remedy="each pair has one block an arm, with order 0 and 1",
             )
