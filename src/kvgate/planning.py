@@ -33,6 +33,10 @@ from kvgate.planning_cost import Cost, Durations, cost, pairs_of
 CAMPAIGNS: Final = 10_000
 SEED: Final = 20_250_301
 GRID_POINTS: Final = 40
+ASSUMED_SD: Final = 0.058
+"""Of a pair's log ratio of TTFT p50: the figure of the simulations in docs/statistics.md."""
+TAIL_FACTOR: Final = 2.0
+"""A p99 is assumed to be so many times as noisy as a p50 where nobody measured or named it."""
 ONE_PIECE_OF_EVIDENCE: Final = frozenset({("ttft", "p50"), ("throughput", "steady")})
 
 SpreadOf = Callable[[CompareClause, Cell], float]
@@ -256,6 +260,37 @@ def plan_gate(
         cost(contract, gate, durations),
         terms.deadline_day - max(earlier, default=0),
     )
+
+
+def chance_at_design(
+    contract: Contract,
+    gate: int,
+    spread: SpreadOf,
+    *,
+    campaigns: int = CAMPAIGNS,
+    seed: int = SEED,
+) -> float | None:
+    """Probability that the gate accepts an appliance at the design effects of all its clauses, as
+    `plan_gate` has it; None where it compares no arms."""
+    clauses = comparing(contract, gate)
+    if not clauses:
+        return None
+    looks, models = looks_of(contract, gate), []
+    for clause in clauses:
+        cells = cells_of_clause(contract, gate, clause)
+        truth = (designed(clause),) * len(cells)
+        models.append(clause_model(clause, cells, looks, spread, truth))
+    found = simulate_gate(models, campaigns=campaigns, seed=seed)
+    return found.gate.with_retests(contract.gate(gate).retests).p_pass
+
+
+def assumed_spread(contract: Contract) -> SpreadOf:
+    """What the contract's [planning] takes for granted of a pair's spread, else ASSUMED_SD; a p99
+    is TAIL_FACTOR times as noisy where nobody says otherwise."""
+    agreed = contract.planning
+    sd = ASSUMED_SD if agreed is None else agreed.pair_sd
+    tail = TAIL_FACTOR * sd if agreed is None else agreed.tail_pair_sd or TAIL_FACTOR * sd
+    return lambda clause, _cell: tail if clause.statistic == "p99" else sd
 
 
 def _leading(clauses: Sequence[CompareClause]) -> CompareClause:

@@ -19,12 +19,7 @@ from kvgate.contract import CompareClause
 from kvgate.contract_tables import Planning
 from kvgate.errors import CannotMeasure, UsageError
 from kvgate.evidence.verify import verify
-
-ASSUMED_SD: Final = 0.058
-"""Of a pair's log ratio of TTFT p50: the figure of the simulations in docs/statistics.md."""
-
-TAIL_FACTOR: Final = 2.0
-"""A p99 is assumed to be so many times as noisy as a p50 where nobody measured or named it."""
+from kvgate.planning import ASSUMED_SD, TAIL_FACTOR
 
 UPPER: Final = 0.80
 """Confidence of the upper bound that stands beside a measured spread."""

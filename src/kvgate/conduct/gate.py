@@ -29,6 +29,7 @@ from kvgate.conduct.resume import (
     to_continue,
     told,
 )
+from kvgate.conduct.risks import check_risks
 from kvgate.conduct.sessions import Sessions, planned_sessions
 from kvgate.conduct.signals import Signals
 from kvgate.conduct.soak import measure_soak
@@ -105,10 +106,13 @@ def _run_gate(order: Order, gate: int, selected: tuple[str, ...], progress: Prog
         with _concluding(progress):
             return _published(order, adjudicate(silent), silent, progress)
     now = datetime.now(UTC)
+    history = order.workspace.history()
+    if not history and not order.engineering:
+        check_risks(contract)
     opening = open_gate(
         contract,
         gate,
-        order.workspace.history(),
+        history,
         as_of=now,
         rehearsal=inventory.rehearsal,
         engineering=order.engineering,
