@@ -54,6 +54,23 @@ def test_the_doctor_finds_a_port_in_use_and_says_the_remedy(kvgate: Run, tmp_pat
     assert free.code == (0 if all(checks.values()) else 11)
 
 
+def test_the_doctor_wants_ssh_where_hosts_are_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = local_inventory(tmp_path / "inventory", 1)
+    assert "ssh" not in {c.name for c in machine.examine(folder, tmp_path)}
+    (folder / "hosts.yml").write_text(
+        (folder / "hosts.yml")
+        .read_text()
+        .replace("load_clients-1:", "load_clients-1: {ansible_connection: ssh}")
+    )
+    monkeypatch.setattr("shutil.which", lambda name, **_: None if name == "ssh" else f"/bin/{name}")
+    (ssh,) = (c for c in machine.examine(folder, tmp_path) if c.name == "ssh")
+    assert not ssh.ok
+    assert "load_clients-1" in ssh.found
+    assert "OpenSSH client" in ssh.remedy
+
+
 def test_the_doctor_without_an_inventory_says_where_to_run_it(kvgate: Run, tmp_path: Path) -> None:
     ended = kvgate("doctor", "--inventory", tmp_path / "none")
     assert ended.code == 11

@@ -121,6 +121,24 @@ def test_two_hosts_send_together_what_one_would_have_sent(tmp_path: Path, url: s
     assert [hosts[h]["client"]["planned_in_flight"] for h in sorted(hosts)] == [2, 2]
 
 
+def test_two_engines_have_as_many_clients_each_on_one_host_and_on_two(
+    tmp_path: Path, url: str
+) -> None:
+    engines = (url, url.replace("127.0.0.1", "localhost"))
+    for names in (("load-1",), ("load-1", "load-2")):
+        root = tmp_path / str(len(names))
+        root.mkdir()
+        job = msgspec.structs.replace(job_at(root, url, 20), urls=engines)
+        hosts = LoadHosts(agents(root), names, LIMITS, root / "work")
+        loaded = hosts.run(job, calibration={}, on_progress=lambda _: None, deadline_s=60.0)
+        assert loaded.fault is None
+        found = records(loaded)
+        assert len({r.request_id for r in found}) == len({r.prompt_digest for r in found}) == COUNT
+        assert set(loaded.hosts or {}) == (
+            {"load-1/0", "load-1/1"} if len(names) == 1 else {"load-1", "load-2"}
+        )
+
+
 def test_a_host_whose_clock_began_at_another_time_starts_with_the_others(
     tmp_path: Path, url: str
 ) -> None:

@@ -147,3 +147,15 @@ def test_a_host_that_no_entry_names_is_found() -> None:
     del block["load_hosts"]["load-2"]
     found = broken(block, on_one_clock(block, table()))
     assert "load-2: requests of a host that no entry names" in str(found["load_hosts_whole"].value)
+
+
+def test_several_clients_of_one_host_are_held_by_it_together() -> None:
+    block = shared()
+    for said in block["load_hosts"].values():
+        said["host_level"] = LEVEL
+        said["calibration"]["attempts"][0].update(level=LEVEL, held=float(LEVEL))
+    assert broken(block, on_one_clock(block, table())) == {}
+    # Tried at the share of one client alone, the host was not tried at what it had to hold.
+    _second(block)["calibration"]["attempts"][0].update(level=LEVEL // 2, held=LEVEL / 2)
+    found = broken(block, on_one_clock(block, table()))
+    assert {name: c.ok for name, c in found.items()} == {"client_holds_level": None}
