@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from kvgate.analyse.acknowledged import Said, held_tokens, is_busy, taken_tokens, witness
@@ -70,10 +70,6 @@ class Primed:
             by if isinstance(by, str) else None,
         )
 
-    def beside(self, before: Primed | None) -> Primed:
-        """Together with what the same store was primed with before, in another setup."""
-        return self if before is None else replace(self, tokens=before.tokens + self.tokens)
-
 
 def prime(
     bench: Bench,
@@ -93,7 +89,7 @@ def prime(
     for number, (cell, prompts) in enumerate(pools, start=1):
         bench.progress.doing(f"priming {arm}: {cell.label} ({number} of {len(pools)})")
         send(bench, cell, prompts, PRIME_CONCURRENCY, f"priming {cell.label} in {arm}", prime=True)
-        tokens += prompts.count * bench.contract.workloads[cell.workload].prompt_tokens
+        tokens += tokens_of(bench, cell, prompts)
         bench.progress.step()
     if running.store is None or then is None:
         return Primed(tokens)
@@ -135,6 +131,11 @@ def _of_store(counters: Said, tokens: int, kv_bytes_per_token: int) -> Primed:
         held_tokens(counters, kv_bytes_per_token),
         witness(counters),
     )
+
+
+def tokens_of(bench: Bench, cell: Cell, prompts: PromptRange) -> int:
+    """Prompt tokens that a store is given with these prompts."""
+    return prompts.count * bench.contract.workloads[cell.workload].prompt_tokens
 
 
 def send(

@@ -11,7 +11,7 @@ from kvgate.adjudicate import Judged, reopened_by_change
 from kvgate.analyse.counters import ENGINE, seen_after
 from kvgate.conduct.block import Bench, Place, measure_block
 from kvgate.conduct.earlier import ENDED, RUNNING, Earlier, block_digests
-from kvgate.conduct.prime import Primed, pools_of, prime, send, still_holds
+from kvgate.conduct.prime import Primed, pools_of, prime, send, still_holds, tokens_of
 from kvgate.conduct.world import PUT_BACK, boot_id, changed_engine
 from kvgate.contract import CompareClause, Contract, PairPlan
 from kvgate.criterion import Effect
@@ -112,6 +112,7 @@ class Sessions:
         if first >= self._plan.min_pairs and self._enough(self._judge_now(), first):
             return
         kept: set[str] = set()
+        written: dict[str, dict[PromptRange, int]] = {}
         for arm, setup, pools in self._to_prime():
             store = self._bench.contract.arms[arm].store
             before = None if store in self._primed else self._primed_before(store)
@@ -122,7 +123,10 @@ class Sessions:
                 self._bench.progress.step(len(pools))
                 continue
             primed = prime(self._bench, self._arms, arm, pools, setup)
-            self._primed[store] = primed.beside(self._primed.get(store))
+            # What two arms or setups write into one store is held once.
+            sent = written.setdefault(store, {})
+            sent.update((prompts, tokens_of(self._bench, cell, prompts)) for cell, prompts in pools)
+            self._primed[store] = replace(primed, tokens=sum(sent.values()))
         for reference in self._references():
             if not self._session(reference, reference.setup.of("reference")):
                 return
