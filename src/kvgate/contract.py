@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import stat
@@ -51,6 +52,7 @@ from kvgate.contract_tables import (
     Workload,
 )
 from kvgate.errors import UsageError
+from kvgate.reuse import unfit_workloads
 
 __all__ = [
     "GATES",
@@ -133,7 +135,13 @@ class Contract(Frozen):
     def _consistent(self) -> Contract:
         gates = {number: self.gate(number) for number in self.gates}
         axes = {axis: dict(getattr(self, axis)) for axis in AXES}
-        found = next(inconsistencies(gates, self.arms, self.workloads, axes), None)
+        found = next(
+            itertools.chain(
+                unfit_workloads(self.workloads, self.model.chunk_tokens),
+                inconsistencies(gates, self.arms, self.workloads, axes),
+            ),
+            None,
+        )
         if found is not None:
             path, message = found
             raise ValueError(f"@{path}@{message}")

@@ -83,6 +83,8 @@ def _plan(
             for cells in getattr(plan, key):
                 if cells.workload not in workloads:
                     yield f"pairs.{key}", f"unknown workload {cells.workload!r}"
+                elif key == "warmup" and workloads[cells.workload].kind == "multi_turn":
+                    yield "pairs.warmup", "one request a stream is no conversation"
         twice = _repeated(cells_of(plan.cells))
         if twice:
             yield "pairs.cells", f"the cell {twice.label} stands twice"

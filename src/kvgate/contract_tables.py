@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Literal
 
@@ -230,17 +231,50 @@ class Distance(Frozen):
     within_ms: Positive
 
 
-WorkloadKind = Literal["cold_restore", "warm", "miss", "probe"]
+WorkloadKind = Literal[
+    "cold_restore", "warm", "miss", "probe", "shared_prefix", "long_document", "multi_turn"
+]
+_OWN_KEYS: Mapping[str, tuple[str, ...]] = {
+    "shared_prefix": ("hit_ratio", "prefixes"),
+    "long_document": ("documents", "question_tokens"),
+    "multi_turn": ("turns", "user_tokens"),
+}
+"""The keys that a kind of workload must have and no other may."""
 
 
 class Workload(Frozen):
-    """What the requests of a block look like; lengths in tokens, fixed for every request."""
+    """What the requests of a block look like; lengths in tokens, fixed for every request.
+
+    ``shared_prefix``: prompts begin with one of ``prefixes`` stored beginnings, which are
+    ``hit_ratio`` of them (in whole chunks). ``long_document``: each asks ``question_tokens`` about
+    one of ``documents`` stored documents. ``multi_turn``: conversations of ``turns`` requests, each
+    of which repeats what was said, answers included, and adds ``user_tokens``; ``prompt_tokens`` is
+    the first one's length.
+    """
 
     kind: WorkloadKind
     prompt_tokens: PositiveInt
     output_tokens: PositiveInt
     requests_per_level: PositiveInt = 6
     request_deadline_s: Positive = 600.0
+    hit_ratio: Fraction | None = None
+    prefixes: PositiveInt | None = None
+    documents: PositiveInt | None = None
+    question_tokens: PositiveInt | None = None
+    turns: Annotated[int, Field(ge=2, le=1_000)] | None = None
+    user_tokens: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _own_keys(self) -> Workload:
+        for kind, keys in _OWN_KEYS.items():
+            for key in keys:
+                if (getattr(self, key) is not None) != (kind == self.kind):
+                    raise ValueError(
+                        f"{self.kind} needs {key}"
+                        if kind == self.kind
+                        else f"{key} belongs to workloads of kind {kind}"
+                    )
+        return self
 
 
 class Validity(Frozen):

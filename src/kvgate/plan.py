@@ -17,6 +17,7 @@ from typing import Final
 from kvgate.cells import Cell, Setup, cells_of
 from kvgate.contract import CellPlan, Contract, PairPlan
 from kvgate.contract_tables import Workload
+from kvgate.reuse import FRESH_KINDS, RESTORED_KINDS, shared_parts
 
 __all__ = [
     "COLD_BEFORE_WARM",
@@ -201,7 +202,8 @@ def prompts_of(contract: Contract, gate: int, session: Session, cell: Cell) -> P
     Cold, warm and probe blocks read the primed pool of the pair, which every distance of a setup
     shares: KV lies in the store once. A warm block repeats the prompts
     of the cold block at its level; a miss block gets prompts that nobody has ever seen, not even an
-    earlier run of the gate or an earlier attempt at the same pair.
+    earlier run of the gate or an earlier attempt at the same pair. So does what is new in prompts
+    that share a stored beginning, and every conversation.
     """
     workload = contract.workloads[cell.workload]
     count = requests_in(workload, cell.level)
@@ -214,6 +216,9 @@ def prompts_of(contract: Contract, gate: int, session: Session, cell: Cell) -> P
         who = session.role if alone else "both"
         pool = f"g{gate}/miss/{session.run}/{cell.label}/{session.pair}/{who}{again}"
         return PromptRange(pool, 0, count)
+    if workload.kind in FRESH_KINDS:
+        pool = f"g{gate}/{_stored(cell, cell.workload)}/pool{session.pool}"
+        return PromptRange(pool, count * _fresh_number(contract, gate, session), count)
     if workload.kind == "probe":
         # The same probes in every session: each answer is compared with the recompute arm's.
         return PromptRange(f"g{gate}/probe/{_stored(cell, cell.workload)}", 0, count)
@@ -221,6 +226,40 @@ def prompts_of(contract: Contract, gate: int, session: Session, cell: Cell) -> P
         pool = f"g{gate}/{_stored(cell, COLD_BEFORE_WARM)}/pool{session.pool}"
         return PromptRange(pool, 0, count)
     return PromptRange(f"g{gate}/{_stored(cell, cell.workload)}/pool{session.pool}", 0, count)
+
+
+def stored_prompts(
+    contract: Contract, gate: int, session: Session, cell: Cell
+) -> PromptRange | None:
+    """What a store is primed with for a block; None where its workload restores nothing.
+
+    Of prompts that share a beginning these are the beginnings alone, under the name that
+    :mod:`kvgate.load.shapes` gives them.
+    """
+    workload = contract.workloads[cell.workload]
+    if workload.kind not in RESTORED_KINDS:
+        return None
+    prompts = prompts_of(contract, gate, session, cell)
+    shared = shared_parts(workload, contract.model.chunk_tokens)
+    if shared is None:
+        return prompts
+    return PromptRange(f"{prompts.pool}/prefix", 0, shared.groups)
+
+
+def _fresh_number(contract: Contract, gate: int, session: Session) -> int:
+    """A number of its own for each pair, run and attempt, and for both sessions of a pair whose
+    arms share one store."""
+    plan = contract.gate(gate).pairs
+    alone = plan is None or plan.compare[0] == plan.compare[1]
+    number = 0
+    for part, most in (
+        (session.run, 1_000),
+        (0 if session.pair is None else session.pair + 1, 10_000),
+        (session.attempt, 1_000),
+        (int(alone and session.role == "test"), 2),
+    ):
+        number = number * most + part % most
+    return number
 
 
 def _stored(cell: Cell, workload: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kvgate.cells import Cell, cells_of
 from kvgate.contract import Contract, PairPlan
 from kvgate.errors import UsageError
+from kvgate.reuse import shared_parts
 
 Cells = Sequence[Cell]
 
@@ -112,8 +113,10 @@ def _primed(contract: Contract, cells: Cells, pools: int) -> int:
     stored = dict.fromkeys((c.workload, c.level, c.setup.stored) for c in cells)
     for name, level, _ in stored:
         workload = contract.workloads[name]
+        shared = shared_parts(workload, contract.model.chunk_tokens)
         count = {"cold_restore": pools, "probe": 1}.get(workload.kind, 0)
         prompts += count * workload.requests_per_level * level
+        prompts += 0 if shared is None else pools * shared.groups
     return prompts
 
 

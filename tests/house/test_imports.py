@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "kvgate"
 CONCEPTS = {
-    "canonical", "cells", "contract", "contract_gates", "contract_lines", "contract_rules",
+    "canonical", "cells", "reuse", "contract", "contract_gates", "contract_lines", "contract_rules",
     "contract_tables", "criterion", "errors",
     "causes", "inventory", "numbers", "reason", "record", "verdict", "waiver",
 }  # fmt: skip

@@ -35,7 +35,7 @@ from kvgate.drive.arms import Arms, RunningArm
 from kvgate.evidence.journal import Journal
 from kvgate.evidence.tables import read_requests
 from kvgate.inventory import Inventory
-from kvgate.plan import Cell, Session, Setup, pair_order, prompts_of
+from kvgate.plan import Cell, Session, Setup, pair_order, prompts_of, stored_prompts
 from kvgate.progress import Silent
 from kvgate.verdict import About, Condition
 
@@ -58,11 +58,11 @@ def limits(**changed: Any) -> Contract:
     return CONTRACT.model_copy(update={"validity": validity})
 
 
-def session(pool: int = 0, role: str = "test") -> Session:
-    """A session of the quick contract's first pair."""
+def session(pool: int = 0, role: str = "test", pair: int = 0) -> Session:
+    """A session of one of the quick contract's pairs."""
     plan = CONTRACT.gate(3).pairs
     assert plan is not None
-    sessions = pair_order(CONTRACT, 3, plan, 0, 1).sessions
+    sessions = pair_order(CONTRACT, 3, plan, pair, 1).sessions
     return replace(next(s for s in sessions if s.role == role), pool=pool)
 
 
@@ -94,15 +94,15 @@ class Measured:
 class Stage:
     """The appliance arm of the quick contract on ports of its own."""
 
-    def __init__(self, root: Path, journal: Journal, store_faults: tuple[str, ...], level: int,
+    def __init__(self, root: Path, journal: Journal, store_faults: tuple[str, ...], cell: Cell,
                  contract: Contract, **inventory: Any) -> None:  # fmt: skip
         self.root = root
         self.setup: Mapping[str, Any] = {}
-        self.cell = Cell("cold_restore", level)
+        self.cell = cell
         self.info: dict[str, Any] = {}
         self._store_faults = store_faults
         self._blocks = 0
-        self._primed = Primed(0)
+        self._primed: dict[str, Primed] = {}
         baseline, appliance, *engines = free_ports(2 + contract.instances("default"))
         given: dict[str, Any] = {
             "path": "made-up", "local_hosts": ("e",), "rehearsal": True, "contract": "quick",
@@ -168,28 +168,34 @@ class Stage:
 
     # --- blocks
 
-    def prime(self, *pools: int) -> None:
-        """Fill the store with the prompts of these pools."""
-        wanted = tuple((self.cell, prompts_of(CONTRACT, 3, session(p), self.cell)) for p in pools)
-        self._primed = prime(self.bench, cast(Arms, self), "appliance", wanted)
+    def prime(self, *pools: int, arm: str = "appliance") -> None:
+        """Fill the arm's store with what the blocks of these pools restore."""
+        wanted = tuple(
+            (self.cell, prompts)
+            for pool in pools
+            if (prompts := stored_prompts(CONTRACT, 3, session(pool), self.cell)) is not None
+        )
+        if wanted:
+            self._primed[arm] = prime(self.bench, cast(Arms, self), arm, wanted)
 
     def claims_to_be_primed(self) -> None:
         """What a block would note if this store had been primed, without a prompt sent."""
         count = prompts_of(CONTRACT, 3, session(), self.cell).count
-        tokens = count * CONTRACT.workloads["cold_restore"].prompt_tokens
-        self._primed = Primed(tokens, None, float(tokens), "stored_tokens")
+        tokens = count * CONTRACT.workloads[self.cell.workload].prompt_tokens
+        self._primed["appliance"] = Primed(tokens, None, float(tokens), "stored_tokens")
 
     def measure(
         self, *faults: str, during: Callable[[], None] | None = None, pool: int = 0,
-        role: str = "test",
+        role: str = "test", pair: int = 0, arm: str = "appliance",
     ) -> Measured:  # fmt: skip
         """One block with the engine's ``faults``; ``during`` runs beside it as soon as requests
         are in flight, and whatever it raises ends the test."""
-        arm = self.bring_up("appliance", *faults)
+        running = self.bring_up(arm, *faults)
         n, self._blocks = self._blocks, self._blocks + 1
-        place = Place(n, 0, session(pool, role), self._primed.tokens, self._primed.by)
+        primed = self._primed.get(arm, Primed(0))
+        place = Place(n, 0, session(pool, role, pair), primed.tokens, primed.by)
         with beside(self._when_busy(n, during)):
-            block = measure_block(self.bench, arm, place, self.cell)
+            block = measure_block(self.bench, running, place, self.cell)
         frame = read_requests(self.root / f"g3-001/blocks/{n}/requests.parquet")
         plain = json.loads(json.dumps(block))
         return Measured(plain, frame, block_statistics(frame, self.cell.level))
@@ -216,11 +222,13 @@ class Stage:
 
 @contextmanager
 def stage(
-    root: Path, *store_faults: str, level: int = 4, contract: Contract = CONTRACT, **inventory: Any
-) -> Iterator[Stage]:
+    root: Path, *store_faults: str, level: int = 4, workload: str = "cold_restore",
+    contract: Contract = CONTRACT, **inventory: Any,
+) -> Iterator[Stage]:  # fmt: skip
     """A stage whose processes are ended whatever happens."""
+    cell = Cell(workload, level)
     with Journal(root / "g3-001") as journal:
-        made = Stage(root, journal, store_faults, level, contract, **inventory)
+        made = Stage(root, journal, store_faults, cell, contract, **inventory)
         try:
             yield made
         finally:

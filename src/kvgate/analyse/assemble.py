@@ -182,7 +182,10 @@ def _block(
         counters=counters,
         started_at=str(block["started_at"]),
         restore_bytes_per_s=None if moved is None or not duration_s else moved / duration_s,
-        prompts=prompts_digest(raw.requests),
+        prompts=prompts_digest(
+            raw.requests,
+            int(block["prompt_tokens_each"]) if block["kind"] == "multi_turn" else None,
+        ),
     )
 
 

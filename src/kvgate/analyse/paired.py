@@ -9,14 +9,21 @@ from dataclasses import replace
 import pandas as pd
 
 from kvgate.analyse.results import BlockResult
+from kvgate.reuse import FRESH_KINDS
 from kvgate.verdict import About, Condition
 
 OWN_PROMPTS = frozenset({"miss"})
 """Workloads whose prompts must differ between arms: nobody may have seen them before."""
 
 
-def prompts_digest(requests: pd.DataFrame) -> str:
-    """One digest for the set of prompts of a block, whatever their order."""
+def prompts_digest(requests: pd.DataFrame, length: int | None = None) -> str:
+    """One digest for the set of prompts of a block, whatever their order.
+
+    ``length``: of those of so many tokens alone. The later turns of a conversation hold answers,
+    which two arms may round differently; the first ones must be the same.
+    """
+    if length is not None:
+        requests = requests[requests["prompt_tokens"] == length]
     prompts = requests["prompt_digest"].astype(str).unique().tolist()
     return hashlib.sha256("".join(f"{p}\n" for p in sorted(prompts)).encode()).hexdigest()
 
@@ -34,6 +41,9 @@ def with_same_prompts(results: Sequence[BlockResult]) -> list[BlockResult]:
     for together in by_place.values():
         if {b.role for b in together} != {"reference", "test"}:
             continue
+        arms = {b.arm for b in together}
+        if len(arms) == 1 and all(b.kind in FRESH_KINDS for b in together):
+            continue  # an arm against itself must not find what its first block left in the store
         alike = len({b.prompts for b in together}) == 1
         for block in together:
             found[block.n] = Condition(

@@ -5,7 +5,8 @@ Pure. These are the conditions that may speak about the appliance.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
@@ -25,6 +26,7 @@ from kvgate.analyse.foreign import lacks_of
 from kvgate.analyse.hits import growth_of, read_external_hits
 from kvgate.contract import Contract
 from kvgate.record import Lack, Outcome
+from kvgate.reuse import FRESH_KINDS, RESTORED_KINDS, prompt_lengths, reuse_of
 from kvgate.verdict import About, Condition
 
 
@@ -32,7 +34,7 @@ def served_conditions(
     contract: Contract, block: Block, requests: pd.DataFrame
 ) -> Iterator[Condition]:
     limits, arm = contract.validity, contract.arms[str(block["arm"])]
-    restores = block["kind"] in {"cold_restore", "probe"} and arm.store != "none"
+    restores = block["kind"] in RESTORED_KINDS and arm.store != "none"
     speaks_of = About.APPLIANCE if restores and block.get("role") == "test" else About.ENVIRONMENT
     done = requests[requests["outcome"] == Outcome.OK.value] if len(requests) else None
     failed = None if done is None else 1.0 - len(done) / len(requests)
@@ -47,14 +49,15 @@ def served_conditions(
         "1",
         "see the outcome column of requests.parquet and the engine's log",
     )
-    for column in ("prompt_tokens", "output_tokens"):
-        planned = int(block[f"{column}_each"])
-        # A length that nobody told is not the planned one.
-        wrong = None if done is None else float((done[column].fillna(-1) != planned).sum())
+    for column, planned in (
+        ("prompt_tokens", _prompt_lengths(contract, block)),
+        ("output_tokens", None),
+    ):
+        each = {int(block[f"{column}_each"]): None} if planned is None else planned
         yield at_most(
             f"{column}_as_planned",
             About.ENVIRONMENT,
-            wrong,
+            None if done is None else float(_unplanned(done[column], each)),
             0,
             "1",
             "both arms must see the same lengths: check truncation and ignore_eos",
@@ -64,7 +67,27 @@ def served_conditions(
         yield from _prepared(contract, block, STORE_PREFIX + arm.store, mine, restores=restores)
         yield from _store(contract, block, STORE_PREFIX + arm.store, mine)
     yield from _sources(contract, block, speaks_of if restores else About.ENVIRONMENT)
-    yield from _bytes(contract, block, restores=restores)
+    # A conversation that outgrows the engine's memory comes back from the store too.
+    reads = restores or (block["kind"] == "multi_turn" and arm.store != "none")
+    yield from _bytes(contract, block, restores=reads)
+
+
+def _prompt_lengths(contract: Contract, block: Block) -> Mapping[int, int] | None:
+    """How many prompts of which length; None where all have one."""
+    if block["kind"] != "multi_turn":
+        return None
+    workload = contract.workloads[str(block["cell"]["workload"])]
+    return prompt_lengths(workload, int(block["requests_planned"]))
+
+
+def _unplanned(lengths: pd.Series, planned: Mapping[int, int | None]) -> int:
+    """Requests of another length, or more of one length than planned (None: any number)."""
+    # A length that nobody told is not a planned one.
+    counted = Counter(lengths.fillna(-1).astype(int).tolist())
+    return sum(
+        max(0, count - most) if (most := planned.get(length, 0)) is not None else 0
+        for length, count in counted.items()
+    )
 
 
 def _prepared(
@@ -166,6 +189,9 @@ def _sources(contract: Contract, block: Block, speaks_of: About) -> Iterator[Con
     """Prompt tokens by source against what the workload declares."""
     limits, arm = contract.validity, contract.arms[str(block["arm"])]
     total = grown(block, ENGINE, "prompt_tokens")
+    if block["kind"] in FRESH_KINDS:
+        yield from _mixed_sources(contract, block, speaks_of, total)
+        return
     source = declared_source(str(block["kind"]), arm.store)
     share = ratio(grown(block, ENGINE, source), total)
     yield at_least(
@@ -187,6 +213,64 @@ def _sources(contract: Contract, block: Block, speaks_of: About) -> Iterator[Con
             "1",
             "the engine's own cache was warm: reset it and use prompts it has not seen",
         )
+
+
+def _mixed_sources(
+    contract: Contract, block: Block, speaks_of: About, total: float | None
+) -> Iterator[Condition]:
+    """Sources of a workload that repeats a part and brings another that is new.
+
+    What was stored before and is asked for the first time comes from the store; what comes again
+    may come from the engine's own cache as well; what is new is computed.
+    """
+    limits, store = contract.validity, contract.arms[str(block["arm"])].store
+    workload = contract.workloads[str(block["cell"]["workload"])]
+    planned = reuse_of(workload, int(block["requests_planned"]), contract.model.chunk_tokens)
+    if planned is None:
+        return
+    least, slack = limits.declared_source_share_at_least, limits.engine_cache_share_at_most
+    computed, cached, external = (
+        ratio(grown(block, ENGINE, f"prompt_tokens_{source}"), total)
+        for source in ("computed", "engine_cache", "external")
+    )
+    again = None if cached is None or external is None else cached + external
+    if store != "none":
+        from_store = planned.stored > 0
+        asked = None if total is None or cached is None else total * (1.0 - cached)
+        yield at_least(
+            "declared_source",
+            _who_missed(contract, block, store, asked)
+            if from_store and speaks_of is About.APPLIANCE
+            else About.ENVIRONMENT,
+            external if from_store else again,
+            least * (planned.stored if from_store else planned.reused),
+            "1",
+            "the workload expects what was stored from the store: check connector, hash seed and "
+            "what the store holds"
+            if from_store
+            else "a turn repeats what was said before: check that the engine keeps its cache",
+        )
+        if from_store:
+            yield at_least(
+                "repeats_reused", About.ENVIRONMENT, again, least * planned.reused, "1",
+                "what prompts share was computed again: check the engine's cache and the connector",
+            )  # fmt: skip
+    yield at_least(
+        "declared_source" if store == "none" else "rest_computed",
+        About.ENVIRONMENT,
+        computed,
+        least * planned.new,
+        "1",
+        "more came from caches than the workload repeats: what is new in its prompts was not new",
+    )
+    yield at_most(
+        "engine_cache_cold",
+        About.ENVIRONMENT,
+        cached,
+        min(1.0, planned.again + slack),
+        "1",
+        "the engine's own cache was warm: reset it and use prompts it has not seen",
+    )
 
 
 def _declared_limit(contract: Contract, block: Block, source: str) -> float:

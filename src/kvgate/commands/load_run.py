@@ -208,12 +208,12 @@ def _written(
     cold: Coldness | None,
 ) -> Measured:
     from kvgate.analyse.block import block_statistics
+    from kvgate.commands.load_reasons import first_errors, no_throughput
     from kvgate.evidence.tables import read_requests, write_requests
 
     write_requests(result.records_path, out / "requests.parquet")
-    statistics = block_statistics(
-        read_requests(out / "requests.parquet"), job.arrival.planned_in_flight
-    )
+    requests = read_requests(out / "requests.parquet")
+    statistics = block_statistics(requests, job.arrival.planned_in_flight)
     expected = expectation(job.prompts, plan.block_tokens)
     found = findings(
         plan.workload,
@@ -232,6 +232,8 @@ def _written(
         "workload": plan.workload.value,
         "job": job,
         "statistics": asdict(statistics),
+        "errors": first_errors(requests),
+        "no_throughput": no_throughput(statistics),
         "expected": {
             "prompt_tokens": expected.tokens,
             "repeated_tokens": expected.repeated_tokens,
@@ -266,12 +268,14 @@ def show(measured: Measured, out: Path) -> None:
     """The table of a run."""
     statistics, result = measured.statistics, measured.result
     say(f"{statistics.n_ok} of {statistics.n_requests} requests good")
-    values = asdict(statistics)
+    values, errors = asdict(statistics), measured.summary["errors"]
+    if measured.summary["no_throughput"]:
+        values["output_tok_per_s"] = None
     rows = [(title, _number(values[name]), unit) for title, name, unit in ROWS]
     expected = measured.summary["expected"]["repeated_share"]
     rows.append(("repeated in the plan, at most", f"{expected:.3f}", "of the prompt tokens"))
     rows += [
-        (f"failed: {kind}", str(count), "requests")
+        (f"failed: {kind}", str(count), f"requests  {errors.get(kind, '')}".rstrip())
         for kind, count in statistics.failed_by_outcome.items()
     ]
     if statistics.n_impossible:
@@ -284,6 +288,8 @@ def show(measured: Measured, out: Path) -> None:
             rows.append(("client read lag p99", f"{report.receive_lag_p99_ns / 1e6:.3f}", "ms"))
         rows.append(("client CPU", f"{report.cpu_s / max(report.wall_s, 1e-9):.0%}", "of a core"))
     table(rows, indent=2)
+    if measured.summary["no_throughput"]:
+        say(measured.summary["no_throughput"])
     if not result.complete:
         say(f"PARTIAL: the run ended as {result.state}")
     if measured.summary["coldness"] is not None and not measured.findings:

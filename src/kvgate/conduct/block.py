@@ -21,7 +21,7 @@ from kvgate.drive.arms import RunningArm
 from kvgate.evidence.journal import Journal
 from kvgate.evidence.tables import write_requests
 from kvgate.inventory import Inventory
-from kvgate.load.job import Closed, Job, Prompts
+from kvgate.load.job import Closed, Conversation, Job, Prompts, Shared
 from kvgate.observe.adapters import adapter_for
 from kvgate.observe.fabric import fabric_of
 from kvgate.observe.observation import Observation, TargetView
@@ -31,6 +31,7 @@ from kvgate.observe.scrape import scrape
 from kvgate.observe.throttling import throttling_of
 from kvgate.plan import Cell, PromptRange, Session, prompts_of, seed_of
 from kvgate.progress import Progress
+from kvgate.reuse import shared_parts
 
 SAMPLE_PERIOD_S = 1.0
 CLIENT_GRACE_S = 30.0
@@ -183,6 +184,7 @@ def block_job(
             tokens=workload.prompt_tokens,
             vocab_low=contract.model.vocab_low,
             vocab_high=contract.model.vocab_high,
+            shape=_shape(workload, contract.model.chunk_tokens),
         ),
         output_tokens=workload.output_tokens,
         request_deadline_s=deadline_s,
@@ -194,6 +196,16 @@ def block_job(
         logprobs=2 if workload.kind == "probe" else None,
         ask_token_ids=True,
     )
+
+
+def _shape(workload: Workload, chunk_tokens: int) -> Shared | Conversation | None:
+    """What the prompts of a workload have in common, in the client's words."""
+    shared = shared_parts(workload, chunk_tokens)
+    if shared is not None:
+        return Shared(shared.prefix_tokens, shared.groups)
+    if workload.kind == "multi_turn" and workload.turns and workload.user_tokens:
+        return Conversation(workload.turns, workload.user_tokens)
+    return None
 
 
 def _keep_requests(job: Job, folder: Path) -> int:

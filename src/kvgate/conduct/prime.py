@@ -18,13 +18,13 @@ from kvgate.load.job import Progress as Counts
 from kvgate.load.run import run_load
 from kvgate.observe.adapters import adapter_for
 from kvgate.observe.scrape import scrape
-from kvgate.plan import Cell, PromptRange, Session, Setup, cells_of, prompts_of
+from kvgate.plan import Cell, PromptRange, Session, Setup, cells_of, stored_prompts
+from kvgate.reuse import SHARED_KINDS, shared_parts
 
 PRIME_CONCURRENCY = 8
 POLL_S = 0.2
 PLAIN = Setup()
 FIRST_LOOK_S = 30.0
-RESTORED_KINDS = frozenset({"cold_restore", "probe"})
 
 
 def pools_of(
@@ -35,10 +35,8 @@ def pools_of(
     for pool in range(pools):
         session = Session("", "test", pool, 0, pool, ())
         for cell in dict.fromkeys(cells_of(cells)):
-            if bench.contract.workloads[cell.workload].kind not in RESTORED_KINDS:
-                continue
-            prompts = prompts_of(bench.contract, bench.gate, session, cell)
-            if prompts not in seen:
+            prompts = stored_prompts(bench.contract, bench.gate, session, cell)
+            if prompts is not None and prompts not in seen:
                 seen.add(prompts)
                 yield cell, prompts
 
@@ -134,8 +132,11 @@ def _of_store(counters: Said, tokens: int, kv_bytes_per_token: int) -> Primed:
 
 
 def tokens_of(bench: Bench, cell: Cell, prompts: PromptRange) -> int:
-    """Prompt tokens that a store is given with these prompts."""
-    return prompts.count * bench.contract.workloads[cell.workload].prompt_tokens
+    """Tokens that a store is to acknowledge of these prompts. A shared beginning may end in
+    mid-chunk, and a store holds whole chunks."""
+    length, chunk = _prompt_only(bench, cell).prompt_tokens, bench.contract.model.chunk_tokens
+    shares = bench.contract.workloads[cell.workload].kind in SHARED_KINDS
+    return prompts.count * (length // chunk * chunk if shares else length)
 
 
 def send(
@@ -168,9 +169,14 @@ def _tell(bench: Bench, total: int, counts: Counts) -> None:
 
 
 def _prompt_only(bench: Bench, cell: Cell) -> Workload:
-    """The cell's workload with one output token: priming needs the prompt's KV only."""
+    """What a store is primed with: the cell's prompts, or what they share, with one output token,
+    since only the prompt's KV is wanted."""
     workload = bench.contract.workloads[cell.workload]
-    return workload.model_copy(update={"output_tokens": 1, "kind": "cold_restore"})
+    shared = shared_parts(workload, bench.contract.model.chunk_tokens)
+    length = workload.prompt_tokens if shared is None else shared.prefix_tokens
+    return workload.model_copy(
+        update={"output_tokens": 1, "kind": "cold_restore", "prompt_tokens": length}
+    )
 
 
 def acknowledged(
