@@ -39,6 +39,20 @@ def test_a_good_appliance_passes_every_clause() -> None:
     assert verdict.exclusions == ()
 
 
+def test_beside_each_estimate_stand_its_companion_and_what_pairs_should_not_show() -> None:
+    """Hodges-Lehmann in the clause's own terms; drift and order as changes; lag-1 and spread."""
+    verdict = judged(history(pairs=6))
+    compared = [c for c in verdict.clauses if c.form == "compare"]
+    assert len(compared) > 3
+    for found in compared:
+        for figure in found.figures:
+            details = figure.details or {}
+            assert set(details) >= {"robust", "sd_log", "lag1", "drift", "order"}, found.clause
+            assert isinstance(figure.value, float)
+            assert details["robust"] == pytest.approx(figure.value, abs=0.02), found.clause
+            assert all(isinstance(details[k], float) for k in ("drift", "order", "lag1", "sd_log"))
+
+
 def test_the_first_crossing_decides_at_the_fewest_pairs() -> None:
     figures = judged_clause(history(), "G3.1").figures
     assert [f.n for f in figures] == [plan().min_pairs] * 3

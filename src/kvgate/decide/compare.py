@@ -241,7 +241,9 @@ def _at_fault_reason(cell: CellPairs, reference: str) -> Reason | None:
 
 
 def _details(clause: CompareClause, pairs: tuple[Pair, ...]) -> dict[str, float | str | None]:
-    """Each arm's mean block statistic in the metric's unit, for the reader."""
+    """For the reader: each arm's mean block statistic in the metric's unit, then what stands beside
+    the estimate. ``robust`` is the Hodges-Lehmann estimate in the clause's own terms, ``drift`` the
+    change of the benefit per pair and ``order`` its difference between AB and BA, as fractions."""
     values = arm_values(pairs, clause.metric, clause.statistic)
     unit = METRICS[clause.metric].unit
     sides = {"reference": [r for r, _ in values], "test": [t for _, t in values]}
@@ -249,7 +251,26 @@ def _details(clause: CompareClause, pairs: tuple[Pair, ...]) -> dict[str, float 
     for side, numbers in sides.items():
         known = [v for v in numbers if v is not None and math.isfinite(v)]
         details[side] = fmean(known) if known else None
-    return details
+    return details | _beside(clause, pairs)
+
+
+def _beside(clause: CompareClause, pairs: tuple[Pair, ...]) -> dict[str, float | str | None]:
+    same = clause.effect is Effect.SAME
+    kind = Effect.GAIN if same else clause.effect
+    sign = 1.0 if same else benefit(kind, clause.threshold, clause.indifference or 0.0).sign
+    ratios = [sign * r for r in log_ratios(pairs, clause.metric, clause.statistic)]
+    estimate = estimate_effect(ratios, tested_second=[p.tested_second for p in pairs])
+    if not estimate.valid:
+        return {}
+    logs = {"drift": estimate.drift_log, "order": estimate.order_log}
+    robust = estimate.robust_log
+    found = {
+        "robust": None if robust is None else effect_of(kind, robust),
+        "sd_log": estimate.sd_log,
+        "lag1": estimate.lag1,
+        **{name: None if log is None else math.expm1(log) for name, log in logs.items()},
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _findings(clause: CompareClause, cell: CellPairs, figure: Figure) -> Iterator[Reason]:

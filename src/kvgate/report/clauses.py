@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from kvgate.contract import AnswersClause, Clause, CompareClause, ErrorsClause, LimitClause
 from kvgate.criterion import METRICS, Effect, Source
-from kvgate.numbers import count, number, percent, points, significant
+from kvgate.numbers import NBSP, count, number, percent, points, significant
 from kvgate.report.charts import mini_interval, pairs_chart
 from kvgate.report.effects import (
     favourable_end,
@@ -177,11 +177,17 @@ def _details(figure: Figure, terms: CompareClause | None, t: Texts) -> tuple[tup
     for side, arm in zip(sides, terms.compare if terms else sides, strict=True):
         if side in details:
             rows.append((arm_name(arm, t), number(details.pop(side), unit, t.lang)))
-    rows += [(t.find(f"detail.{key}", key), _detail(v, t)) for key, v in details.items()]
+    rows += [(t.find(f"detail.{key}", key), _detail(key, v, t)) for key, v in details.items()]
     return tuple(rows)
 
 
-def _detail(value: float | str | None, t: Texts) -> str:
+_EFFECTS: Final = frozenset({"robust", "drift", "order"})
+"""Details that are effects, as fractions."""
+
+
+def _detail(key: str, value: float | str | None, t: Texts) -> str:
+    if key in _EFFECTS and isinstance(value, float) and math.isfinite(value):
+        return f"{significant(100 * value)}{NBSP}%"
     if isinstance(value, float) and math.isfinite(value) and value != int(value):
         return significant(value)
     return number(value, "", t.lang)
