@@ -17,6 +17,7 @@ from typing import cast
 import msgspec
 import pytest
 
+from kvgate.conduct import remote_hosts
 from kvgate.conduct.clients import Loaded
 from kvgate.conduct.load_hosts import LoadHosts
 from kvgate.conduct.remote_hosts import HostWatches
@@ -293,5 +294,30 @@ def test_a_watched_host_tells_its_kernel_s_figures_and_one_that_cannot_is_a_gap(
     assert {"host", "pid:1", "clock"} <= set(rows["e1"].sources())
     assert len(rows["e1"].series("host", "cpu_busy_s")) >= 2, "a look before and one after"
     assert told["gone"]["fault"] == "host gone: Connection refused"
-    assert told["gone"]["coverage"] is None
+    assert told["gone"]["coverage"] == 0.0
     assert len(rows["gone"]) == 0
+
+
+def test_a_lost_connection_is_made_again_and_leaves_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_hosts, "AGAIN_S", 0.3)
+    opened: list[Channel] = []
+
+    class Kept(Pipes):
+        def open(self, host: str, module: str) -> Channel:
+            opened.append(super().open(host, module))
+            return opened[-1]
+
+    watches = HostWatches(cast(Agents, Kept(tmp_path)), {"e1": "engines"}, 0.05, {})
+    with watches:
+        opened[0]._process.kill()
+        until = time.monotonic() + 20
+        while len(opened) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+    told = watches.to_json()["e1"]
+    assert told["fault"] is None, "it was observed to the end"
+    assert told["coverage"] < 1.0
+    assert len(watches.rows()["e1"]) > 0
+    assert "the connection ended (-9)" in " ".join(gap["reason"] for gap in told["gaps"])

@@ -1,8 +1,8 @@
 """Telemetry of a host, at the word of a kvgate elsewhere: ``python -m kvgate.observe.agent``.
 
 Orders come as lines on standard input (see :mod:`kvgate.talk`): ``observe`` begins, ``end`` takes
-the last looks and tells what was seen, ``clock`` and ``alive``. Rows are sent as they come, so that
-what was seen of a host that dies is kept. It needs Python 3.10 alone.
+the last looks, ``clock`` and ``alive``. Rows and looks are told as they come, so that what was seen
+of a host that dies is kept. It needs Python 3.10 alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HostAgent:
         self._stop = threading.Event()
         self._host: Poller | None = None
         self._tools: tuple[Poller, ...] = ()
-        self._started_ns = 0
+        self._told = (0, 0, 0)
 
     def serve(self) -> None:
         """Obey until the orders end."""
@@ -60,7 +60,7 @@ class HostAgent:
 
     def _observe(self, period_s: float, pids: Sequence[int]) -> None:
         self._stop = threading.Event()
-        self._started_ns = time.monotonic_ns()
+        self._told = (0, 0, 0)
         look = host_look(tuple(pids), Path("/proc"))
         self._host = Poller("host", look, period_s, self._stop)
         self._tools = tuple(
@@ -73,7 +73,10 @@ class HostAgent:
         self._listener.say("observing")
 
     def _send_rows(self) -> None:
-        for poller in () if self._host is None else (self._host, *self._tools):
+        host = self._host
+        if host is None:
+            return
+        for poller in (host, *self._tools):
             rows = list(poller.take_rows())
             if rows:
                 # Columns and a list of names: a third of the size of rows.
@@ -83,6 +86,16 @@ class HostAgent:
                     "rows", keys=list(keys), at=at,
                     t_ns=[row.t_ns for row in rows], value=[row.value for row in rows],
                 )  # fmt: skip
+        with host.lock:
+            good = list(host.good_ns[self._told[0] :])
+            faults = host.faults[self._told[1] :]
+            clocks = [[c.monotonic_ns, c.realtime_ns] for c in host.clocks[self._told[2] :]]
+        sent_good, sent_faults, sent_clocks = self._told
+        self._told = (
+            sent_good + len(good), sent_faults + len(faults), sent_clocks + len(clocks)
+        )  # fmt: skip
+        if good or faults:
+            self._listener.say("looks", good_ns=good, faults=faults, clocks=clocks)
 
     def _end(self) -> None:
         host = self._host
@@ -92,22 +105,13 @@ class HostAgent:
         until_s = time.monotonic() + _JOIN_S
         for poller in (host, *self._tools):
             poller.thread.join(max(0.0, until_s - time.monotonic()))
-        ended_ns = time.monotonic_ns()
         self._send_rows()
         notes = [*host.notes]
         for tool in self._tools:
             notes += [*tool.notes, *(fault for _, fault in tool.faults[:3])]
         with host.lock:
             host.ended = True
-        self._listener.say(
-            "observed",
-            started_ns=self._started_ns,
-            ended_ns=ended_ns,
-            good_ns=list(host.good_ns),
-            faults=host.faults,
-            notes=list(dict.fromkeys(notes)),
-            clocks=[[c.monotonic_ns, c.realtime_ns] for c in host.clocks],
-        )
+        self._listener.say("observed", notes=list(dict.fromkeys(notes)))
         self._host, self._tools = None, ()
 
 
