@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kvgate.contract_gates import CellPlan, ClauseBase
+from kvgate.contract_gates import CellPlan, ClauseBase, SoakPlan
 
 DEFAULT: Final = "default"
 LOCAL: Final = "local"
@@ -70,6 +70,16 @@ def setups_of(plan: CellPlan) -> tuple[Setup, ...]:
     return tuple(Setup(*names) for names in named)
 
 
+def soak_setup(plan: SoakPlan) -> Setup:
+    """The one setup of a long run."""
+    return Setup(plan.parallelism, plan.strategy, plan.distance)
+
+
+def cell_in(setup: Setup, workload: str, level: int) -> Cell:
+    """A workload at a level in a setup."""
+    return Cell(workload, level, setup.parallelism, setup.strategy, setup.distance)
+
+
 def cells_of(plans: Iterable[CellPlan]) -> tuple[Cell, ...]:
     """Every cell of a plan, in the contract's order."""
     return tuple(_cells(plans))
@@ -79,7 +89,7 @@ def _cells(plans: Iterable[CellPlan]) -> Iterator[Cell]:
     for plan in plans:
         for setup in setups_of(plan):
             for level in plan.levels:
-                yield Cell(plan.workload, level, setup.parallelism, setup.strategy, setup.distance)
+                yield cell_in(setup, plan.workload, level)
 
 
 def of_clause(clause: ClauseBase, cells: Iterable[Cell]) -> tuple[Cell, ...]:

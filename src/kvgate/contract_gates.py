@@ -94,6 +94,7 @@ class SoakPlan(Frozen):
     ``upper_tiers_tokens`` is what the engine's own cache and a DRAM tier before the store hold
     together: the pool of prompts is larger, so that every prompt is cold when its turn comes again.
     After a fault TTFT is normal when it is within ``recovered_within`` of the median before.
+    ``parallelism``, ``strategy`` and ``distance`` are the setup; one engine serves a soak.
     """
 
     arm: Name
@@ -106,6 +107,9 @@ class SoakPlan(Frozen):
     upper_tiers_tokens: PositiveInt
     breaker_failed_share: Fraction
     recovered_within: Fraction
+    parallelism: Name = "default"
+    strategy: Name = "default"
+    distance: Name = "local"
     canaries: Canaries | None = None
     faults: tuple[Fault, ...] = ()
 

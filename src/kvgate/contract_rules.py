@@ -94,6 +94,14 @@ def _plan(
 
 def _setups(terms: GateTerms, axes: Axes) -> Iterator[Problem]:
     """What the plan says of setups: names that exist, levels that several engines can share."""
+    if terms.soak is not None:
+        for axis, plain in zip(AXES, (DEFAULT, DEFAULT, LOCAL), strict=True):
+            name = getattr(terms.soak, axis)
+            if name not in axes[axis] and name != plain:
+                yield f"soak.{axis}", _unknown(axis, name, axes)
+        terms_of = axes["parallelism"].get(terms.soak.parallelism)
+        if isinstance(terms_of, Parallelism) and terms_of.instances > 1:
+            yield "soak.parallelism", "a long run is served by one engine"
     if terms.pairs is None:
         return
     for key in ("cells", "reference_cells", "warmup"):

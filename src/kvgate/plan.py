@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from kvgate.cells import Cell, Setup, cells_of
+from kvgate.cells import Cell, Setup, cell_in, cells_of
 from kvgate.contract import CellPlan, Contract, PairPlan
 from kvgate.contract_tables import Workload
 from kvgate.reuse import FRESH_KINDS, RESTORED_KINDS, shared_parts
@@ -185,9 +185,7 @@ class PromptRange:
 def warmup_cells(plan: PairPlan, setup: Setup) -> tuple[Cell, ...]:
     """What warms up every session, in the session's own setup."""
     return tuple(
-        Cell(line.workload, level, setup.parallelism, setup.strategy, setup.distance)
-        for line in plan.warmup
-        for level in line.levels
+        cell_in(setup, line.workload, level) for line in plan.warmup for level in line.levels
     )
 
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from kvgate.cells import Cell, Setup, cells_of, of_clause
+from kvgate.cells import Cell, Setup, cells_of, of_clause, soak_setup
 from kvgate.contract import CompareClause, Contract, PairPlan, parse_contract
 from kvgate.errors import UsageError
 from kvgate.plan import pair_orders, planned_setups, prompts_of, reference_sessions
@@ -165,5 +165,12 @@ def test_the_mi308x_contract_holds_tp8_and_tp4x2(tmp_path: Path) -> None:
     setups = [s.label for s in planned_setups(plan(terms).cells)]
     assert setups == ["tp8", "tp4x2"]
     assert terms.instances("tp4x2") == 2
+    soak = terms.gate(4).soak
+    assert soak is not None
+    assert soak_setup(soak).label == "tp8"
+    for wrong, told in (("tp4x2", "a long run is served by one engine"), ("tp16", "unknown par")):
+        with pytest.raises(UsageError, match=told):
+            changed = data.replace(b'\nparallelism = "tp8"', f'\nparallelism = "{wrong}"'.encode())
+            parse_contract(changed, name="changed.toml")
     clause = next(c for c in terms.gate(3).clause if c.id == "G3.9")
     assert of_clause(clause, cells_of(plan(terms).cells)) == (Cell("cold_restore", 16, "tp4x2"),)

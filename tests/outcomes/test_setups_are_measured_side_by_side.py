@@ -46,15 +46,11 @@ def cold(setup: str) -> str:
     return f'{{ workload = "cold_restore", levels = [8], {setup} }}'
 
 
-def probe(levels: str, setup: str) -> str:
-    return f'{{ workload = "probe", levels = [{levels}], {setup} }}'
-
-
 CHANGES = {
     "[workloads.cold_restore]\n": AXES,
     '{ workload = "cold_restore", levels = [8] },': f"""{cold(TP8)}, {cold(TP4X2 + AWAY)},""",
-    '{ workload = "probe", levels = [2] },': f"{probe('2', TP8)},",
-    '{ workload = "probe", levels = [2, 2] }': probe("2, 2", TP8),
+    '  { workload = "probe", levels = [2] },\n': "",
+    'reference_arm = "recompute"\nreference_cells = [{ workload = "probe", levels = [2, 2] }]': "",
     "min_pairs = 3": "min_pairs = 2",
     "planned_pairs = 3": "planned_pairs = 2",
     "max_pairs = 6": "max_pairs = 2",
@@ -71,6 +67,9 @@ def contract(tmp_path: Path) -> Path:
     for old, new in CHANGES.items():
         assert text.count(old) == 1, old
         text = text.replace(old, new)
+    # The answers' clause needs sessions of its own; its setups are tested without engines.
+    head, _, tail = text.partition('[[gate3.clause]]\nid = "G3.5"')
+    text = head + "[[gate3.clause]]" + tail.partition("[[gate3.clause]]")[2]
     path = tmp_path / "axes.toml"
     path.write_text(text)
     return path
@@ -88,7 +87,8 @@ def play(tmp_path: Path, *faults: str) -> Ended:
 
 @pytest.fixture(scope="module")
 def passed(tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    return play(tmp_path_factory.mktemp("axes"))
+    # No engine start is faster than another: two pairs could not average that.
+    return play(tmp_path_factory.mktemp("axes"), "noisy=0")
 
 
 def blocks(result: Ended) -> list[dict[str, Any]]:
@@ -103,8 +103,6 @@ def test_every_setup_is_compared_and_the_gate_takes_the_worst(passed: Ended) -> 
     for clause in ("G3.1", "G3.2"):
         places = {f["where"]: f["n"] for f in passed.clause(clause)["figures"]}
         assert places == {"cold_restore@8/tp8": 2, f"cold_restore@8/{FAR}": 2}
-    answers = {f["where"]: f["n"] for f in passed.clause("G3.5")["figures"]}
-    assert answers == {"probe/tp8": 24}
     assert verify(passed.bundle) == []
 
 
@@ -124,8 +122,6 @@ def test_two_engines_share_the_load_and_are_counted_together(passed: Ended) -> N
 
 def test_strategy_and_distance_were_carried_out_and_proved(passed: Ended) -> None:
     for block in blocks(passed):
-        if block["arm"] == "recompute":
-            continue
         far = block["cell"]["distance"] == "far"
         told = block["setup"]
         assert told["strategy"]["acknowledge"] == ("write_back" if far else "write_through")

@@ -20,6 +20,7 @@ import msgspec
 
 from kvgate.adjudicate import Judged, reopened_by_change
 from kvgate.campaign import utc_text
+from kvgate.cells import cell_in, soak_setup
 from kvgate.conduct.block import (
     BYTES_PER_REQUEST,
     CLIENT_GRACE_S,
@@ -43,7 +44,7 @@ from kvgate.load.job import Constant, Job
 from kvgate.load.job import Progress as Counts
 from kvgate.load.run import LoadResult, run_load
 from kvgate.observe.sampler import Sampler
-from kvgate.plan import Cell, PromptRange, Session, prompts_of
+from kvgate.plan import PromptRange, Session, prompts_of
 
 REFERENCE_BEFORE: Final = 0
 REFERENCE_AFTER: Final = 1
@@ -65,15 +66,17 @@ def measure_soak(bench: Bench, arms: Arms, plan: SoakPlan, judge_now: Callable[[
     environment: dict[str, Any] = {}
     _write_plan(bench, plan, environment)
     _reference(bench, arms, plan, REFERENCE_BEFORE, environment)
-    cell = Cell(plan.workload, plan.level)
+    setup = soak_setup(plan)
+    cell = cell_in(setup, plan.workload, plan.level)
     pool = PromptRange(f"g{bench.gate}/{cell.label}/soak", 0, pool_size(bench.contract, plan))
     pools = [(cell, pool)]
     if plan.canaries is not None:
-        pools.append((_canary_cell(plan.canaries), _canary_prompts(bench, plan.canaries)))
-    primed = prime(bench, arms, plan.arm, tuple(pools))
+        session = _reference_session(plan, plan.canaries)
+        pools.append((session.cells[0], _canary_prompts(bench, session)))
+    primed = prime(bench, arms, plan.arm, tuple(pools), setup.stored)
     bench.progress.doing(f"soak: starting the {plan.arm} arm")
-    arm = arms.start(plan.arm)
-    environment[arm.arm] = dict(arm.info)
+    arm = arms.start(plan.arm, setup)
+    environment[setup.of(arm.arm)] = dict(arm.info)
     _write_plan(bench, plan, environment)
     judged = judge_now()
     if reopened_by_change(judged):
@@ -93,17 +96,13 @@ def pool_size(contract: Contract, plan: SoakPlan) -> int:
     return math.ceil(BEYOND * plan.upper_tiers_tokens / tokens) + plan.level
 
 
-def _canary_cell(canaries: Canaries) -> Cell:
-    return Cell(canaries.workload, canaries.level)
+def _reference_session(plan: SoakPlan, canaries: Canaries) -> Session:
+    cell = cell_in(soak_setup(plan), canaries.workload, canaries.level)
+    return Session(canaries.reference_arm, "reference", None, 0, 0, (cell,))
 
 
-def _reference_session(canaries: Canaries) -> Session:
-    return Session(canaries.reference_arm, "reference", None, 0, 0, (_canary_cell(canaries),))
-
-
-def _canary_prompts(bench: Bench, canaries: Canaries) -> PromptRange:
+def _canary_prompts(bench: Bench, session: Session) -> PromptRange:
     """The very prompts that the reference answers."""
-    session = _reference_session(canaries)
     return prompts_of(bench.contract, bench.gate, session, session.cells[0])
 
 
@@ -113,11 +112,11 @@ def _reference(
     """The canaries' prompts, answered without a store."""
     if plan.canaries is None:
         return
-    session = _reference_session(plan.canaries)
+    session = _reference_session(plan, plan.canaries)
     when = "before" if n == REFERENCE_BEFORE else "after"
     bench.progress.doing(f"the {session.arm} arm answers the canaries, {when} the soak")
-    arm = arms.start(session.arm)
-    environment[arm.arm] = dict(arm.info)
+    arm = arms.start(session.arm, session.setup)
+    environment[session.setup.of(arm.arm)] = dict(arm.info)
     _write_plan(bench, plan, environment)
     measure_block(bench, arm, Place(n, n, session, 0), session.cells[0])
 
@@ -178,7 +177,7 @@ def _run(
         lasted_s = time.monotonic() - started
     observation = sampler.stop()
     observation.write(folder / "engine.parquet", folder / "host.parquet", watched.rows)
-    cell = Cell(plan.workload, plan.level)
+    cell = cell_in(soak_setup(plan), plan.workload, plan.level)
     common = {
         "gate": bench.gate, "session": 2, "pair": None, "position": 0, "arm": arm.arm,
         "started_at": started_at, "duration_s": lasted_s * scale, "time_scale": scale,
@@ -187,6 +186,7 @@ def _run(
         "n": SOAK,
         "role": "soak",
         "cell": asdict(cell),
+        "setup": arm.info.get("setup"),
         "kind": "soak",
         "requests_recorded": _keep(job, folder),
         "prompts": asdict(pool),
@@ -207,10 +207,10 @@ def _run(
     canaries = common | {
         "n": CANARIES,
         "role": "canary",
-        "cell": asdict(_canary_cell(plan.canaries)),
+        "cell": asdict(_reference_session(plan, plan.canaries).cells[0]),
         "kind": "canary",
         "requests_recorded": _keep(beside.job, bench.journal.block_dir(CANARIES)),
-        "prompts": asdict(_canary_prompts(bench, plan.canaries)),
+        "prompts": asdict(_canary_prompts(bench, _reference_session(plan, plan.canaries))),
         "client": beside.report,
         "load_state": beside.state,
         "fault": beside.fault,
@@ -235,7 +235,7 @@ def _canaries(bench: Bench, plan: SoakPlan, duration_s: float) -> _Load | None:
     canaries = plan.canaries
     if canaries is None:
         return None
-    prompts = _canary_prompts(bench, canaries)
+    prompts = _canary_prompts(bench, _reference_session(plan, canaries))
     job = _endless(bench, canaries.workload, prompts, canaries.level, "canary", duration_s)
     arrival = Constant(rate_per_s=bench.inventory.time_scale / canaries.every_s)
     return _Load(msgspec.structs.replace(job, arrival=arrival), duration_s)

@@ -17,6 +17,7 @@ from kvgate.analyse.checks import NS, at_least, at_most
 from kvgate.analyse.counters import ENGINE, STORE_PREFIX, grown, value
 from kvgate.analyse.results import SoakWindow
 from kvgate.analyse.served import declared_source
+from kvgate.analyse.setup import setup_conditions
 from kvgate.analyse.soak.series import Counted
 from kvgate.contract import Contract, SoakPlan
 from kvgate.record import Outcome
@@ -59,6 +60,7 @@ def conditions_of_soak(
         *_client(contract, plan, block, requests, broke=broke),
         *_sources(contract, plan, block, windows, counted),
         *_bytes(contract, plan, block, windows, counted),
+        *setup_conditions(contract, block),
         *_simulation(contract, plan, block, len(windows)),
     )
 
