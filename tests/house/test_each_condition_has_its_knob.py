@@ -17,8 +17,9 @@ ROWS = [
     if line.startswith("| ") and "`test_" in line
 ]
 KNOBS = [
-    ROOT / "tests/outcomes" / name
-    for name in ("test_each_knob_breaks_its_condition.py", "test_each_workload_is_a_cell.py")
+    ROOT / "tests/outcomes/test_each_knob_breaks_its_condition.py",
+    ROOT / "tests/outcomes/test_each_workload_is_a_cell.py",
+    ROOT / "tests/hosts/test_load_over_ssh.py",
 ]
 TESTS = {
     node.name: ast.unparse(node)

@@ -82,9 +82,9 @@ def test_a_warm_baseline_is_invalid(tmp_path: Path) -> None:
     assert "engine_cache_cold" in result.conditions()
 
 
-@pytest.mark.parametrize("fault", ["engine-dies", "engine-restart"])
-def test_an_engine_that_dies_or_restarts_is_invalid(tmp_path: Path, fault: str) -> None:
-    result = run(tmp_path, fault)
+def test_an_engine_that_dies_is_invalid(tmp_path: Path) -> None:
+    # That a restart breaks the same condition is shown block by block, beside the other knobs.
+    result = run(tmp_path, "engine-dies")
     assert result.exit_code == 1
     assert result.verdict is not None
     assert result.verdict["verdict"] == "INVALID"

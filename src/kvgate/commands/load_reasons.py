@@ -10,7 +10,7 @@ from typing import Final
 import pandas as pd
 
 from kvgate.analyse.block import BlockStatistics
-from kvgate.record import Outcome
+from kvgate.record import NS_PER_S, Outcome
 
 _MOST: Final = 160
 _STATUS: Final = re.compile(r"HTTP \d{3}(?=: )")
@@ -53,10 +53,30 @@ def first_errors(requests: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def no_throughput(statistics: BlockStatistics) -> str | None:
-    """Why a run that served requests has no throughput; None where it has one."""
-    if statistics.n_ok == 0 or statistics.output_tok_per_s:
+def served(requests: pd.DataFrame) -> tuple[float, float] | None:
+    """(output tokens per s, s) of the good requests, from the first one wanted to the last token;
+    None without any."""
+    good = requests[requests["outcome"] == Outcome.OK.value]
+    if good.empty or good["output_tokens"].isna().any():
         return None
+    lasts_s = float(good["last_token_ns"].max() - good["intended_ns"].min()) / NS_PER_S
+    return (float(good["output_tokens"].sum()) / lasts_s, lasts_s) if lasts_s > 0 else None
+
+
+def no_throughput(
+    statistics: BlockStatistics, requests: pd.DataFrame, *, open_loop: bool
+) -> str | None:
+    """Why a run that served requests has no steady throughput; None where it has one.
+
+    In an open loop the arrivals decide it, so that only what was served over the whole run is
+    told; a fixed concurrency needs requests enough for a window at that concurrency.
+    """
+    if statistics.n_ok == 0 or (statistics.output_tok_per_s and not open_loop):
+        return None
+    if open_loop:
+        rate = served(requests)
+        told = "" if rate is None else f": {rate[0]:.6g} tok/s were served over {rate[1]:.3g} s"
+        return f"no steady window, since the arrivals decide the throughput{told}"
     level = statistics.level
     if statistics.window_s is None:
         why = f"the last issue came before completion number {level}"

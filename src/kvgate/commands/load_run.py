@@ -22,7 +22,7 @@ from kvgate.commands.load_cold import (
 )
 from kvgate.commands.shown import note, say, table
 from kvgate.errors import EXIT_FAIL, EXIT_INVALID, EXIT_PASS, CannotMeasure, UsageError
-from kvgate.load.job import Closed, Job, Progress, contradiction
+from kvgate.load.job import Closed, Job, Progress, RampConcurrency, contradiction
 from kvgate.load.run import LoadResult, run_load
 from kvgate.load.texts import fetch_texts
 from kvgate.load.workloads import Workload, expectation, findings, warm_up_of
@@ -233,7 +233,11 @@ def _written(
         "job": job,
         "statistics": asdict(statistics),
         "errors": first_errors(requests),
-        "no_throughput": no_throughput(statistics),
+        "no_throughput": no_throughput(
+            statistics,
+            requests,
+            open_loop=not isinstance(job.arrival, Closed | RampConcurrency),
+        ),
         "expected": {
             "prompt_tokens": expected.tokens,
             "repeated_tokens": expected.repeated_tokens,
