@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kvgate
-from kvgate.adjudicate import hours_of
+from kvgate.adjudicate import Judged, hours_of
 from kvgate.conduct.resume import (
     PastInterruptions,
     check_interruptions,
@@ -23,6 +23,8 @@ from kvgate.conduct.world import world_of
 from kvgate.contract import parse_contract
 from kvgate.errors import GateClosed
 from kvgate.evidence.journal import Journal
+from kvgate.evidence.verify import verify
+from kvgate.verdict import Verdict
 
 from .stage import Stage, contract_bytes, inventory, refused
 
@@ -248,3 +250,24 @@ def _facts(run: int, digest: str) -> dict[str, object]:
         "reruns_used": 0, "serials": [], "firmware": "", "predecessor": None, "faults": [],
         "time_scale": 1.0, "extends": None,
     }  # fmt: skip
+
+
+# --- a change that reopens an earlier gate ------------------------------------------------------
+
+
+def test_an_arm_that_reopens_a_gate_is_seen_when_it_comes_up_and_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(tmp_path, monkeypatch)
+
+    def changed(judged: Judged) -> bool:
+        return "appliance" in ((judged.bundle.plan or {}).get("environment") or {})
+
+    monkeypatch.setattr("kvgate.conduct.sessions.reopened_by_change", changed)
+    ended = stage.run()
+    blocks = [json.loads(p.read_text()) for p in stage.bundle().glob("blocks/*/block.json")]
+    assert "appliance" not in {b["arm"] for b in blocks}
+    assert len(blocks) <= 4  # the reference session, and the other arm where it came first
+    assert any(note.startswith("nothing more is measured: ") for note in stage.told.notes)
+    assert ended.judged.verdict.verdict is Verdict.INVALID
+    assert verify(stage.bundle()) == []
