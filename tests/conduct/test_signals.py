@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from kvgate.conduct.signals import Signals
+from kvgate.conduct.signals import CAUGHT, BreakOff, Signals
 from kvgate.errors import Interrupted
 
 
@@ -98,3 +98,24 @@ def test_a_terminal_that_is_gone_does_not_cost_the_stopping() -> None:
     with Signals(lambda: None, gone, remedy="") as handler:
         handler.stopping()
         press(signal.SIGHUP)
+
+
+@pytest.mark.parametrize("swallowed", [Exception, BaseException])
+def test_what_can_be_taken_up_again_is_broken_off_whoever_swallows_the_signal(
+    swallowed: type[BaseException],
+) -> None:
+    before = [signal.getsignal(number) for number in CAUGHT]
+    with pytest.raises(Interrupted) as caught, BreakOff(remedy="it is kept"):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except swallowed:
+            assert swallowed is BaseException
+    assert str(caught.value) == "stopped by SIGTERM -- it is kept"
+    assert [signal.getsignal(number) for number in CAUGHT] == before
+
+
+def test_without_a_signal_nothing_is_broken_off() -> None:
+    with BreakOff(remedy=""):
+        pass
+    with pytest.raises(ZeroDivisionError), BreakOff(remedy=""):
+        _ = 1 / 0

@@ -31,7 +31,7 @@ from kvgate.conduct.resume import (
 )
 from kvgate.conduct.risks import check_risks
 from kvgate.conduct.sessions import Sessions, planned_sessions
-from kvgate.conduct.signals import Signals
+from kvgate.conduct.signals import BreakOff, Signals
 from kvgate.conduct.soak import measure_soak
 from kvgate.conduct.workspace import Workspace
 from kvgate.conduct.world import PUT_BACK, changed_host, world_of
@@ -98,12 +98,12 @@ def _run_gate(order: Order, gate: int, selected: tuple[str, ...], progress: Prog
     ended = to_finish(order.workspace, gate, contract)
     if ended is not None:
         progress.note(f"{ended.name} was measured to its end: it is judged and sealed now")
-        with _concluding(progress):
+        with BreakOff(remedy=REMEDY):
             return _published(order, finish(ended), ended, progress)
     silent = to_publish(order.workspace, gate, contract)
     if silent is not None:
         progress.note(f"{silent.name} was sealed and not reported: it is reported now")
-        with _concluding(progress):
+        with BreakOff(remedy=REMEDY):
             return _published(order, adjudicate(silent), silent, progress)
     now = datetime.now(UTC)
     history = order.workspace.history()
@@ -132,16 +132,10 @@ def _run_gate(order: Order, gate: int, selected: tuple[str, ...], progress: Prog
         else:
             earlier = _go_on(order, gate, opening, left, selected, journal, progress)
         _measure(order, gate, earlier, journal, progress)
-        with _concluding(progress):
+        with BreakOff(remedy=REMEDY):
             judged = conclude(journal)
-    with _concluding(progress):
+    with BreakOff(remedy=REMEDY):
         return _published(order, judged, bundle, progress)
-
-
-def _concluding(progress: Progress) -> Signals:
-    """A signal breaks off judging, sealing or reporting with one line; all of it can be taken up
-    again, so nothing is waited for."""
-    return Signals(lambda: None, progress.note, remedy=REMEDY)
 
 
 def _published(order: Order, judged: Judged, bundle: Path, progress: Progress) -> Outcome:

@@ -32,10 +32,7 @@ class Signals:
         self._previous: list[tuple[int, Any]] = []
 
     def __enter__(self) -> Self:
-        # What nohup told us to ignore stays ignored.
-        kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-        caught = [n for n in CAUGHT if not (kept and n == signal.SIGHUP)]
-        self._previous = [(number, signal.signal(number, self._caught)) for number in caught]
+        self._previous = _caught_by(self._caught)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,3 +60,41 @@ class Signals:
             return
         self._cancel()
         raise Interrupted(f"stopped by {name} while engines and stores were being stopped")
+
+
+class _Broken(BaseException):
+    """No Exception: libraries that draw and judge for us catch those."""
+
+
+class BreakOff:
+    """Work that can be taken up again is broken off by any signal, at once, with one line.
+
+    Whatever swallowed the signal on its way, leaving raises Interrupted.
+    """
+
+    def __init__(self, *, remedy: str) -> None:
+        self._remedy = remedy
+        self._by = ""
+        self._previous: list[tuple[int, Any]] = []
+
+    def __enter__(self) -> Self:
+        self._previous = _caught_by(self._caught)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for number, handler in self._previous:
+            signal.signal(number, handler)
+        if self._by and (kind is None or issubclass(kind, _Broken)):
+            raise Interrupted(f"stopped by {self._by}", remedy=self._remedy) from None
+
+    def _caught(self, number: int, _frame: FrameType | None) -> None:
+        self._by = signal.Signals(number).name
+        raise _Broken
+
+
+def _caught_by(handler: Callable[[int, FrameType | None], None]) -> list[tuple[int, Any]]:
+    """Install ``handler`` for every signal that we catch; returns the former handlers."""
+    # What nohup told us to ignore stays ignored.
+    kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    caught = [n for n in CAUGHT if not (kept and n == signal.SIGHUP)]
+    return [(number, signal.signal(number, handler)) for number in caught]
