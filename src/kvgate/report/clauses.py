@@ -287,12 +287,15 @@ def _why(source: ReportInput, clause: ClauseVerdict, t: Texts) -> Why:
             "why.limit",
             metric=metric_name(clause.metric, "", t),
             value=measured(figure, clause.metric, terms, t),
-            required=required(figure, clause.metric, terms, t),
+            required=required(figure, clause.metric, terms, t).removeprefix(f"={NBSP}"),
         )
         return Why(clause.clause, where, said, "")
     gap = shortfall(figure, terms) if isinstance(terms, CompareClause) else None
     if clause.verdict is not Verdict.FAIL or not isinstance(terms, CompareClause) or gap is None:
-        return Why(clause.clause, where, sentence(reason_text(figure.reason, t), t.lang), "")
+        said = reason_text(figure.reason, t)
+        if figure.reason.code in {"out_of_limit", "not_equal", "not_the_appliances"}:
+            said = f"{metric_name(clause.metric, '', t)}{t('colon')}{said}"
+        return Why(clause.clause, where, sentence(said, t.lang), "")
     kind = {Effect.DROP: "drop", Effect.GAIN: "gain", Effect.RISE: "rise", Effect.SAME: "same"}
     value = figure.value if isinstance(figure.value, float) else 0.0
     direction = "up" if (value < 0) == (terms.effect is Effect.DROP) else "down"
