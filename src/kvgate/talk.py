@@ -42,7 +42,10 @@ class Lines:
         while (end := self._pending.find(b"\n")) >= 0:
             line = bytes(self._pending[:end])
             del self._pending[: end + 1]
-            message = json.loads(line)
+            try:
+                message = json.loads(line)
+            except RecursionError:
+                raise ValueError("a line nested too deeply") from None
             if not isinstance(message, dict):
                 raise ValueError("a line that is no object")  # noqa: TRY004 - it came from elsewhere
             yield message

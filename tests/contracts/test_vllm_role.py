@@ -107,6 +107,8 @@ def test_it_tells_versions_and_command_line_but_no_key(tmp_path: Path, port: int
             "serve",
             "--api-key",
             "s3cret",
+            "an0ther",
+            "--hf_token=t0ken",
             "--max-model-len=9",
             "--tensor-parallel-size",
             "4",
@@ -131,7 +133,8 @@ def test_it_tells_versions_and_command_line_but_no_key(tmp_path: Path, port: int
     assert info["models"] == ["some-model"]
     assert set(info["packages"]) == {"kvgate", "pytest"}
     assert "--max-model-len=9" in info["command_line"]
-    assert "--api-key (hidden)" in info["command_line"]
+    assert "--api-key (hidden) --hf_token=(hidden) --max" in info["command_line"]
+    assert not {w for w in ("s3cret", "an0ther", "t0ken") if w in json.dumps(info)}
     assert info["store_pids"] == []
     assert info["unit"] == "a.service b.service"
     assert info["setup"] == {"engines": [{"tensor_parallel": 4}, {"tensor_parallel": 4}]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
@@ -25,6 +26,10 @@ class Doctored(agent.LoadAgent):
             super()._obey(order)
             if FAULT == "dies":
                 os._exit(9)
+            if FAULT == "half a message":
+                os.write(1, b'{"kind":"progress","done":1}\n')
+            if FAULT == "nested":
+                os.write(1, b"[" * 100_000 + b"\n")
             if FAULT == "nonsense":
                 os.write(1, b"Segmentation fault\n")
             if FAULT == "client dies":
@@ -33,6 +38,9 @@ class Doctored(agent.LoadAgent):
             return
         if FAULT == "clockless after" and order.get("do") == "clock" and self._over():
             os._exit(7)
+        if FAULT == "no clock" and order.get("do") == "clock":
+            self._listener.say("clock", ns="noon")
+            return
         super()._obey(order)
 
     def _over(self) -> bool:
@@ -40,6 +48,10 @@ class Doctored(agent.LoadAgent):
 
     def _records(self) -> Path:
         path = super()._records()
+        if FAULT == "beyond all clocks" and path.exists() and self._over():
+            path.write_bytes(
+                re.sub(rb'"end_ns":\d+', b'"end_ns":%d' % (1 << 70), path.read_bytes())
+            )
         if FAULT == "short" and path.exists() and self._over():
             lines = path.read_bytes().splitlines(keepends=True)
             path.write_bytes(b"".join(lines[:-1]))

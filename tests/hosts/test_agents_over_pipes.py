@@ -22,6 +22,7 @@ from kvgate.conduct.clients import Loaded
 from kvgate.conduct.load_hosts import LoadHosts
 from kvgate.conduct.remote_hosts import HostWatches
 from kvgate.contract import parse_contract
+from kvgate.drive import channel as channel_module
 from kvgate.drive.agents import HOST_AGENT, LOAD_AGENT, Agents
 from kvgate.drive.channel import Channel
 from kvgate.errors import CannotMeasure, Interrupted
@@ -172,6 +173,9 @@ def test_a_host_whose_clock_began_at_another_time_starts_with_the_others(
     ("short", "it brought 11 of 12 records", "done"),
     ("dies", "the connection ended (9): no word from it", None),
     ("nonsense", "it says what is no message", None),
+    ("half a message", "it says what cannot be read: 'failed'", None),
+    ("nested", "it says what is no message: a line nested too deeply", None),
+    ("no clock", "its clock has no ns: noon", None),
     ("client dies", "the client ended as killed", "killed"),
     ("unreachable engine", "cannot reach the engine", None),
     ("clockless after", "the connection ended (7)", "done"),
@@ -187,6 +191,15 @@ def test_a_host_at_fault_ends_the_block_and_is_named(
     assert loaded.result.report is None, "of the whole nothing is said"
     assert loaded.hosts["load-2"]["state"] == state
     assert loaded.hosts["load-1"]["fault"] is None
+
+
+def test_records_with_a_time_that_no_clock_shows_are_no_measurement(
+    tmp_path: Path, url: str
+) -> None:
+    loaded = run(tmp_path, url, agents(tmp_path, fault="beyond all clocks"))
+    assert loaded.fault is not None and "has a time beyond 64 bits" in loaded.fault
+    assert loaded.to_json()["client"] is None
+    assert set(loaded.hosts or {}) == {"load-1", "load-2"}
 
 
 def test_a_late_host_says_by_how_much(tmp_path: Path, url: str) -> None:
@@ -248,7 +261,10 @@ def test_an_agent_that_hears_nobody_ends_its_load(tmp_path: Path, url: str) -> N
     channel = Channel("load-1", command, tmp_path / "log")
     with closing(channel):
         channel.say("load", job=msgspec.to_builtins(job_at(tmp_path, url, tokens=2000)))
-        channel.wait_for("ready", 20.0)
+        until = time.monotonic() + 20.0
+        while not any(message["kind"] == "ready" for message in channel.read(0.1)):
+            assert channel.lost is None and time.monotonic() < until
+            channel.say("alive")
         assert len(clients_of(tmp_path)) == 1
         with pytest.raises(CannotMeasure, match=r"the connection ended \(1\)"):
             channel.wait_for("ended", 20.0)
@@ -262,6 +278,46 @@ def test_an_agent_that_cannot_start_says_its_last_word(tmp_path: Path) -> None:
     assert "host load-9: " in str(caught.value)
     assert "No module named msgspec" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_host_that_talks_for_ever_and_greets_nobody_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "_GRACE_S", 0.1)
+    with pytest.raises(CannotMeasure, match="it says much and greets nobody"):
+        Channel("load-9", ["yes"], tmp_path / "log")
+
+
+def agent_that(does: str) -> list[str]:
+    """Greets, then does something once it is asked for its file."""
+    script = (
+        "import sys; say = lambda t: print(t, flush=True)\n"
+        'say(\'{"kind":"hello"}\')\n'
+        f"sys.stdin.readline(); {does}; sys.stdin.read()"
+    )
+    return [sys.executable, "-c", script]
+
+
+def test_a_file_that_drips_or_has_no_room_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "ANSWER_S", 0.5)
+    monkeypatch.setattr(channel_module, "_GRACE_S", 0.1)
+    huge = agent_that('say(\'{"kind":"file","bytes":9000000000000000000}\')')
+    with (
+        closing(Channel("load-1", huge, tmp_path / "log")) as channel,
+        pytest.raises(CannotMeasure, match="has no room"),
+    ):
+        channel.fetch(tmp_path / "file")
+    drips = agent_that(
+        'import time; say(\'{"kind":"file","bytes":99}\'); '
+        "[(say('x'), time.sleep(0.1)) for _ in range(40)]"
+    )
+    with (
+        closing(Channel("load-1", drips, tmp_path / "log")) as channel,
+        pytest.raises(CannotMeasure, match="bytes of its records are missing"),
+    ):
+        channel.fetch(tmp_path / "file")
 
 
 def test_what_a_login_shell_prints_first_is_not_heard(tmp_path: Path) -> None:
@@ -321,3 +377,31 @@ def test_a_lost_connection_is_made_again_and_leaves_a_gap(
     assert told["coverage"] < 1.0
     assert len(watches.rows()["e1"]) > 0
     assert "the connection ended (-9)" in " ".join(gap["reason"] for gap in told["gaps"])
+
+
+def test_a_watched_host_whose_times_no_clock_shows_is_at_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_hosts, "AGAIN_S", 0.1)
+    script = (
+        "import json, sys, time\n"
+        "def say(kind, **fields): print(json.dumps({'kind': kind, **fields}), flush=True)\n"
+        'print(\'{"kind":"hello"}\', flush=True)\n'
+        "for line in sys.stdin:\n"
+        "    order = json.loads(line)['do']\n"
+        "    if order == 'clock': say('clock', ns=time.monotonic_ns())\n"
+        "    if order == 'observe':\n"
+        "        say('observing')\n"
+        "        say('rows', keys=[['host', 'x']], at=[0], t_ns=[1 << 70], value=[1])\n"
+    )
+
+    class Odd(Pipes):
+        def open(self, host: str, module: str) -> Channel:
+            return Channel(host, [sys.executable, "-c", script], tmp_path / "log")
+
+    watches = HostWatches(cast(Agents, Odd(tmp_path)), {"e1": "engines"}, 0.05, {})
+    with watches:
+        time.sleep(0.1)
+    told = watches.to_json()["e1"]
+    assert "too big" in told["fault"] or "too large" in told["fault"]
+    assert told["coverage"] == 0.0

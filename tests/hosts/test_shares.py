@@ -131,4 +131,5 @@ def test_bytes_over_all_engine_hosts_are_known_only_where_each_host_tells() -> N
     assert grown(port(5.0, 25.0), port(0.0, 7.0)) == 27.0
     assert grown(port(5.0, 25.0), port(0.0)) is None
     assert grown(port(5.0, 25.0), Rows()) is None
+    assert grown(port(5.0, 25.0), port(9.0, 0.0, 99.0)) is None, "a driver that began anew"
     assert grown() is None

@@ -167,6 +167,15 @@ def test_a_part_without_a_report_leaves_the_whole_without_one(tmp_path: Path) ->
     assert merged.report is None
 
 
+def test_what_one_part_does_not_tell_is_not_known_of_the_whole(tmp_path: Path) -> None:
+    told = part(tmp_path / "a", [row(0, 0, 50)], report())
+    silent = part(tmp_path / "b", [row(1, 0, 50)], report(loop_stall_max_ns=None))
+    merged = merge_parts([told, silent], 2, tmp_path / "all").report
+    assert merged is not None
+    assert merged.loop_stall_max_ns is None
+    assert merged.loop_stall_p99_ns == 5
+
+
 def test_a_request_in_two_parts_is_refused(tmp_path: Path) -> None:
     parts = [part(tmp_path / name, [row(0, 0, 50)], report()) for name in ("a", "b")]
     with pytest.raises(CannotMeasure, match="in two parts"):

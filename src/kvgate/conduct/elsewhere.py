@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -109,7 +110,7 @@ def grown_together(
 ) -> float | None:
     """The growth of one counter over the sources wanted of each host, on all hosts together.
 
-    None without any, or where one is missing.
+    None without any, or where one is missing or fell: a driver that began anew.
     """
     total = 0.0
     for rows in hosts:
@@ -118,7 +119,7 @@ def grown_together(
             return None
         for source in sources:
             series = rows.series(source, name)
-            if len(series) < 2:
+            if len(series) < 2 or any(b[1] < a[1] for a, b in pairwise(series)):
                 return None
             total += series[-1][1] - series[0][1]
     return total if hosts else None

@@ -23,7 +23,7 @@ from kvgate.conduct.calibration import Calibrations
 from kvgate.conduct.clients import Loaded
 from kvgate.contract_tables import Validity
 from kvgate.drive.agents import LOAD_AGENT, Agents
-from kvgate.drive.channel import Channel
+from kvgate.drive.channel import MALFORMED, Channel
 from kvgate.errors import CannotMeasure
 from kvgate.load.calibrate import ErrorBudget
 from kvgate.load.job import Job, Progress, Shard, share_of
@@ -40,6 +40,7 @@ _READY_S: Final = 30.0
 _CALIBRATION_S: Final = 90.0
 _STOPPED_S: Final = 15.0
 _POLL_S: Final = 0.5
+_WORDS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +152,12 @@ class LoadHosts:
             with contextlib.closing(self._agents.open(host, LOAD_AGENT)) as channel:
                 channel.say("calibrate", level=level)
                 said = channel.wait_for("budget", _CALIBRATION_S)
-                if said["error"]:
-                    raise CannotMeasure(str(said["error"]), where=f"host {host}")
-                return msgspec.convert(said["budget"], type=ErrorBudget)
+                if said.get("error"):
+                    raise CannotMeasure(str(said["error"])[:_WORDS], where=f"host {host}")
+                try:
+                    return msgspec.convert(said.get("budget"), type=ErrorBudget)
+                except MALFORMED as fault:
+                    raise channel.fault(f"its budget is none: {str(fault)[:_WORDS]}") from None
 
         return check
 
@@ -178,7 +182,10 @@ class LoadHosts:
         ]
         try:
             self._carry_out(parts, job, on_progress, time.monotonic() + deadline_s)
-            files = [self._fetch(part, Path(job.records_path).parent) for part in parts]
+            # At once: an agent that hears nothing while another one's file comes would end.
+            folder = Path(job.records_path).parent
+            with ThreadPoolExecutor(len(parts)) as pool:
+                files = list(pool.map(lambda part: self._fetch(part, folder), parts))
         finally:
             for part in parts:
                 if part.channel is not None:
@@ -279,7 +286,10 @@ def _listen(parts: Sequence[Part], timeout_s: float) -> None:
         part = fds[fd]
         assert part.channel is not None
         for message in part.channel.read():
-            _heard(part, message)
+            try:
+                _heard(part, message)
+            except MALFORMED as fault:
+                part.broke(f"it says what cannot be read: {str(fault)[:_WORDS]}")
     for part in open_:
         if part.channel is not None and part.channel.lost is not None:
             part.broke(part.channel.lost)
@@ -293,9 +303,10 @@ def _heard(part: Part, message: Message) -> None:
         part.progress = Progress(*(int(message[k]) for k in ("done", "failed", "in_flight")))
     elif kind == "ended":
         part.ended = True
-        part.state = message.get("state")
+        state = message.get("state")
+        part.state = None if state is None else str(state)[:_WORDS]
         if message.get("error"):
-            part.broke(str(message["error"]))
+            part.broke(str(message["error"])[:_WORDS])
         elif message.get("report") is not None:
             part.report = msgspec.convert(message["report"], type=ClientReport)
         if part.state != "done" and not part.stopped:
@@ -315,22 +326,30 @@ def _together(
     calibration: Mapping[str, Any],
 ) -> Loaded:
     level = job.arrival.planned_in_flight
-    merged = merge_parts(
-        [
-            # Without an offset nothing of this host can be placed; its conditions say so.
-            PartOfRun(path, part.report, part.offset or _UNKNOWN)
-            for part, path in zip(parts, files, strict=True)
-        ],
-        level,
-        Path(job.records_path),
-    )
+
+    def told() -> dict[str, Any]:
+        return {p.share.name: p.to_json(calibration.get(p.share.name)) for p in parts}
+
+    try:
+        merged = merge_parts(
+            [
+                # Without an offset nothing of this host can be placed; its conditions say so.
+                PartOfRun(path, part.report, part.offset or _UNKNOWN)
+                for part, path in zip(parts, files, strict=True)
+            ],
+            level,
+            Path(job.records_path),
+        )
+    except CannotMeasure as fault:
+        # Records that do not fit together: a host's fault, of which the run must not die.
+        return Loaded(None, str(fault), hosts=told())
     for part, rows in zip(parts, merged.rows_of, strict=True):
         part.records = rows
         wanted = None if part.report is None else part.report.requests_done
         if part.fault is None and rows != wanted:
             part.broke(f"it brought {rows} of {wanted} records")
     faults = [f"load host {part.share.name}: {part.fault}" for part in parts if part.fault]
-    hosts = {p.share.name: p.to_json(calibration.get(p.share.name)) for p in parts}
+    hosts = told()
     report = None if faults else merged.report
     state = "failed" if faults else "done"
     result = LoadResult(Path(job.records_path), report, state, 0)

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from kvgate.drive.agents import HOST_AGENT, Agents
-from kvgate.drive.channel import ANSWER_S, Channel
+from kvgate.drive.channel import ANSWER_S, MALFORMED, Channel
 from kvgate.errors import CannotMeasure
 from kvgate.load.offsets import ClockOffset, ask, estimate_offset
 from kvgate.observe.clock import ClockState, detect_steps
@@ -159,8 +159,8 @@ class _Watch(threading.Thread):
             try:
                 with contextlib.closing(self._agents.open(self._host, HOST_AGENT)) as channel:
                     self._watch(channel)
-            except (CannotMeasure, LookupError, TypeError, ValueError) as fault:
-                said = str(fault) or type(fault).__name__
+            except (CannotMeasure, *MALFORMED) as fault:
+                said = str(fault)[:300] or type(fault).__name__
                 self._seen.faults.append((time.monotonic_ns(), said))
             self.begun.set()
             if self.over.wait(0.0 if self._seen.whole else AGAIN_S):

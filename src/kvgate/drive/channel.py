@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import subprocess
 import time
 from collections.abc import Sequence
@@ -20,6 +21,11 @@ ANSWER_S: Final = 12.0
 """A link that was cut is noticed by SSH within 9 s."""
 _GRACE_S: Final = 5.0
 _READ_BYTES: Final = 1 << 18
+_GREETING_BYTES: Final = 1 << 20
+_LEAST_BYTES_PER_S: Final = 1 << 16
+"""A file that comes more slowly than that is given up: a host could hold a run for ever."""
+MALFORMED: Final = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
+"""What a message that lacks something, or has it in another shape, makes of reading it."""
 
 
 class Channel:
@@ -67,6 +73,9 @@ class Channel:
             if data is None:
                 raise self.fault(self.lost or "it does not answer")
             seen += data
+            # Who never stops talking is never waited for: the limits are of words and time alike.
+            if len(seen) > _GREETING_BYTES or time.monotonic() >= until:
+                raise self.fault("it says much and greets nobody")
         hello = seen[seen.index(b'{"kind":"hello"') :]
         self._waiting += self._parsed(hello)
         self.wait_for("hello", HELLO_S)
@@ -107,26 +116,36 @@ class Channel:
     def clock(self) -> int:
         """The host's CLOCK_MONOTONIC, ns."""
         self.say("clock")
-        return int(self.wait_for("clock", ANSWER_S)["ns"])
+        return self._number(self.wait_for("clock", ANSWER_S), "ns")
 
     def fetch(self, path: Path) -> int:
-        """The agent's file to ``path``; its bytes. Raises CannotMeasure where it breaks off."""
+        """The agent's file to ``path``; its bytes. Raises CannotMeasure where it breaks off, comes
+        too slowly, or has no room here."""
         self.say("fetch")
-        left = size = int(self.wait_for("file", ANSWER_S)["bytes"])
+        left = size = self._number(self.wait_for("file", ANSWER_S), "bytes")
+        if size > shutil.disk_usage(path.parent).free:
+            raise self.fault(f"its file of {size} bytes has no room in {path.parent}")
+        until = time.monotonic() + ANSWER_S + size / _LEAST_BYTES_PER_S
         with path.open("wb") as out:
             while left > 0:
                 chunk = self._lines.taken(left)
                 if not chunk:
                     # Every word counts as a sign of life on the other side as well.
                     self.say("alive")
-                    data = self._read_raw(ANSWER_S)
-                    if data is None:
+                    data = self._read_raw(min(ANSWER_S, until - time.monotonic()))
+                    if data is None or time.monotonic() >= until:
                         raise self.fault(self.lost or f"{left} bytes of its records are missing")
                     chunk, rest = data[:left], data[left:]
                     self._waiting += self._parsed(rest)
                 out.write(chunk)
                 left -= len(chunk)
         return size
+
+    def _number(self, message: Message, name: str) -> int:
+        found = message.get(name)
+        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < 1 << 63:
+            raise self.fault(f"its {message['kind']} has no {name}: {str(found)[:40]}")
+        return found
 
     def fault(self, why: str) -> CannotMeasure:
         """What is wrong with this host, as an error."""

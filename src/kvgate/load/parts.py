@@ -113,8 +113,15 @@ def merge_parts(parts: Sequence[PartOfRun], level: int, records_path: Path) -> M
                         remedy="give each load process its own shard",
                     )
                 seen.add(record.request_id)
-                starts.append(record.scheduled_ns - part.offset.offset_ns)
-                ends.append(record.end_ns - part.offset.offset_ns)
+                try:
+                    starts.append(record.scheduled_ns - part.offset.offset_ns)
+                    ends.append(record.end_ns - part.offset.offset_ns)
+                except OverflowError:
+                    raise CannotMeasure(
+                        f"request {record.request_id} has a time beyond 64 bits",
+                        where=str(part.records_path),
+                        remedy="no clock shows it: look at the load host, then measure again",
+                    ) from None
                 rows_of[-1] += 1
                 out.write(encode(record) + b"\n")
     flights = _flights(starts, ends, level)
@@ -186,5 +193,6 @@ def worst_state(states: Sequence[str]) -> str:
 
 
 def _worst(values: Sequence[int | None]) -> int | None:
+    """None where one does not say: what is not known of a part is not known of the whole."""
     known = [v for v in values if v is not None]
-    return max(known) if known else None
+    return max(known) if known and len(known) == len(values) else None
