@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kvgate.contract_gates import CellPlan, ClauseBase, SoakPlan
+from kvgate.contract_gates import CellPlan, ClauseBase, PairPlan, SoakPlan
 
 DEFAULT: Final = "default"
 LOCAL: Final = "local"
@@ -90,6 +90,13 @@ def _cells(plans: Iterable[CellPlan]) -> Iterator[Cell]:
         for setup in setups_of(plan):
             for level in plan.levels:
                 yield cell_in(setup, plan.workload, level)
+
+
+def measured_in(plan: PairPlan, arm: str | None) -> tuple[Cell, ...]:
+    """The cells in which a plan measures an arm: in pairs, as the reference, or both."""
+    paired = plan.cells if arm in plan.compare else ()
+    reference = plan.reference_cells if arm == plan.reference_arm else ()
+    return cells_of((*paired, *reference))
 
 
 def of_clause(clause: ClauseBase, cells: Iterable[Cell]) -> tuple[Cell, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from kvgate.cells import AXES, DEFAULT, LOCAL, Cell, cells_of, in_setups, of_clause
+from kvgate.cells import AXES, DEFAULT, LOCAL, Cell, cells_of, in_setups, measured_in, of_clause
 from kvgate.contract_gates import (
     AnswersClause,
     CellPlan,
@@ -104,6 +104,8 @@ def _setups(terms: GateTerms, axes: Axes) -> Iterator[Problem]:
             yield "soak.parallelism", "a long run is served by one engine"
     if terms.pairs is None:
         return
+    measured = (*terms.pairs.cells, *terms.pairs.reference_cells)
+    every = dict.fromkeys(name for line in measured for name in line.parallelism)
     for key in ("cells", "reference_cells", "warmup"):
         lines: tuple[CellPlan, ...] = getattr(terms.pairs, key)
         for line in lines:
@@ -113,7 +115,8 @@ def _setups(terms: GateTerms, axes: Axes) -> Iterator[Problem]:
                         yield f"pairs.{key}", _unknown(axis, name, axes)
                     if key == "warmup" and name != plain:
                         yield "pairs.warmup", f"it runs in every setup: leave out {axis}"
-            for name in line.parallelism:
+            # The warm-up runs in every setup of the pairs and of the reference.
+            for name in every if key == "warmup" else line.parallelism:
                 shared = axes["parallelism"].get(name)
                 engines = shared.instances if isinstance(shared, Parallelism) else 1
                 uneven = [level for level in line.levels if level % engines]
@@ -281,20 +284,19 @@ def _errors(terms: GateTerms, clause: ErrorsClause) -> Iterator[Problem]:
         spoken = of_clause(clause, _measured_in(terms, arm))
         if not spoken:
             yield "compare", f"the gate's plan measures nothing of {arm}"
-    yield from _unplanned(clause, of_clause(clause, _measured_in(terms, clause.compare[1])))
+    tested = of_clause(clause, _measured_in(terms, clause.compare[1]))
+    yield from _unplanned(clause, tested)
+    # Engines that share the host in another way can fail by themselves: healthy ones beside them
+    # are what a failure is held against.
+    healthy = {cell.setup.stored for cell in _measured_in(terms, clause.compare[0])}
+    alone = next((cell for cell in tested if healthy and cell.setup.stored not in healthy), None)
+    if alone is not None:
+        yield "compare", f"{clause.compare[0]} is not measured in the setup of {alone.label}"
 
 
 def _measured_in(terms: GateTerms, arm: str | None) -> tuple[Cell, ...]:
     """The cells in which the gate measures an arm."""
-    plan = terms.pairs
-    if plan is None:
-        return ()
-    found: list[Cell] = []
-    if arm in plan.compare:
-        found.extend(cells_of(plan.cells))
-    if arm == plan.reference_arm:
-        found.extend(cells_of(plan.reference_cells))
-    return tuple(found)
+    return () if terms.pairs is None else measured_in(terms.pairs, arm)
 
 
 def _repeated(items: Sequence[T]) -> T | None:

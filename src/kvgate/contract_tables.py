@@ -217,7 +217,7 @@ class Strategy(Frozen):
     engine and store and must tell them again; ``engine_args`` and ``store_args`` go to either."""
 
     text: Text
-    settings: dict[Name, Argument] = Field(default_factory=dict)
+    settings: dict[Name, Argument] = Field(min_length=1)
     engine_args: tuple[Argument, ...] = ()
     store_args: tuple[Argument, ...] = ()
 
@@ -229,6 +229,12 @@ class Distance(Frozen):
     text: Text
     delay_ms: NotNegative
     within_ms: Positive
+
+    @model_validator(mode="after")
+    def _told_from_none(self) -> Distance:
+        if self.delay_ms and self.within_ms > self.delay_ms / 2:
+            raise ValueError("within_ms must be at most half of delay_ms: else no delay would do")
+        return self
 
 
 WorkloadKind = Literal[

@@ -136,12 +136,12 @@ class Stage:
         monkeypatch.setattr(sessions_module, "still_holds", lambda *_: False)
         monkeypatch.setattr(sessions_module, "measure_block", self._measure)
 
-    def run(self) -> Outcome:
+    def run(self, *, engineering: bool = False) -> Outcome:
         """One invocation of gate 3."""
         self.told = Told()
         contract = parse_contract(self.bytes, name="quick")
         order = Order(contract, self.bytes, self.inventory, Path("playbooks"), self.space,
-                      self.faults, engineering=False)  # fmt: skip
+                      self.faults, engineering=engineering)  # fmt: skip
         selected = tuple(c.id for c in contract.gate(3).clause)
         return run_gate(order, 3, selected, self.told)
 

@@ -26,7 +26,7 @@ def contract(name: str, **changed: str) -> Contract:
 
 
 def test_the_contracts_for_real_hardware_keep_their_risks() -> None:
-    for name in ("fx100-ascend910b", "real-engine"):
+    for name in ("fx100-mi308x", "fx100-ascend910b", "real-engine"):
         check_risks(contract(name))
 
 
@@ -49,14 +49,25 @@ def test_it_is_asked_before_a_folder_is_made(
 ) -> None:
     stage = Stage(tmp_path, monkeypatch)
 
-    def refuse(_contract: Contract) -> None:
-        raise UsageError("its risks cannot be kept")
-
     with monkeypatch.context() as patch:
-        patch.setattr(gate_module, "check_risks", refuse)
+        patch.setattr(gate_module, "check_risks", _refuse)
         assert "risks cannot be kept" in refused(stage)
         assert not stage.bundle().exists()
     stage.run()  # a rehearsal is not asked: it accepts nothing
     with monkeypatch.context() as patch:
-        patch.setattr(gate_module, "check_risks", refuse)
+        patch.setattr(gate_module, "check_risks", _refuse)
         stage.run()  # nor is a campaign that has begun
+
+
+def test_an_engineering_run_before_does_not_spare_the_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(tmp_path, monkeypatch)
+    stage.run(engineering=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(gate_module, "check_risks", _refuse)
+        assert "risks cannot be kept" in refused(stage)
+
+
+def _refuse(_contract: Contract) -> None:
+    raise UsageError("its risks cannot be kept")

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from kvgate.cells import Cell, Setup, cells_of, of_clause, soak_setup
-from kvgate.contract import CompareClause, Contract, PairPlan, parse_contract
+from kvgate.contract import CompareClause, Contract, PairPlan, load_contract, parse_contract
 from kvgate.errors import UsageError
 from kvgate.plan import pair_orders, planned_setups, prompts_of, reference_sessions
 from kvgate.planning_cost import Durations, cost
@@ -104,6 +104,10 @@ def test_cells_that_cannot_be_measured_are_refused(changed: dict[str, str], told
     ("[strategy.early]", "[strategy.whole]", "'whole' is a name of parallelism already"),
     ("instances = 2", "instances = 0", "greater than or equal to 1"),
     ("delay_ms = 10.0", "delay_ms = -1.0", "greater than or equal to 0"),
+    ("within_ms = 2.0", "within_ms = 5.1", "at most half of delay_ms"),
+    ('settings = { acknowledge = "write_back" }\n', "", "strategy.early.settings: missing key"),
+    ("spare_pairs = 1", 'spare_pairs = 1\nwarmup = [{ workload = "cold_restore", levels = [1] }]',
+     "level 1 cannot be split evenly over 2 engines of halves"),
 ])  # fmt: skip
 def test_axes_that_contradict_themselves_are_refused(old: str, new: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
@@ -174,3 +178,22 @@ def test_the_mi308x_contract_holds_tp8_and_tp4x2(tmp_path: Path) -> None:
             parse_contract(changed, name="changed.toml")
     clause = next(c for c in terms.gate(3).clause if c.id == "G3.9")
     assert of_clause(clause, cells_of(plan(terms).cells)) == (Cell("cold_restore", 16, "tp4x2"),)
+
+
+def test_an_errors_clause_needs_its_reference_in_every_setup() -> None:
+    against = (
+        'compare = ["baseline", "appliance"]\nshare_at_most',
+        'compare = ["recompute", "appliance"]\nshare_at_most',
+    )
+    contract(against)
+    plain = 'parallelism = ["whole"]'
+    with pytest.raises(UsageError, match=r"recompute is not measured in the setup of .*halves"):
+        contract(against, cold=BOTH, probe=plain, answered=plain)
+
+
+def test_the_tiers_of_the_shipped_contract_are_measured_in_the_same_setups() -> None:
+    terms = load_contract(ROOT / "gates/contracts/fx100-mi308x.toml")
+    for gate in (2, 3):
+        pairs = cast(PairPlan, terms.gate(gate).pairs)
+        compared = set(planned_setups(pairs.cells))
+        assert set(planned_setups(pairs.reference_cells)) == compared

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from kvgate.analyse.configuration import configuration
+from kvgate.decide.alike import arms_differ
 from kvgate.verdict import Verdict
 
-from .builders import Truth, clause, configured, history, judged
+from .builders import Truth, clause, configured, contract, history, judged
 
 
 @pytest.mark.parametrize("other", [
@@ -48,3 +50,19 @@ def test_an_engine_whose_build_nobody_told_is_not_known_to_be_the_same() -> None
     verdict = judged(replace(history(), configuration={}))
     assert verdict.verdict is Verdict.INVALID
     assert clause(verdict, "G3.1").reason.code == "engine_not_told"
+
+
+@pytest.mark.parametrize("setup", ["", "/early", "/far"])
+def test_an_engine_that_is_another_one_in_a_single_setup_is_found(setup: str) -> None:
+    environment = {
+        f"{arm}{of}": {"engine_version": "1.0", "engine_args": ["--a"]}
+        for arm in ("baseline", "appliance")
+        for of in ("", "/early", "/far")
+    }
+    arms = ("baseline", "appliance")
+    assert arms_differ(contract(), arms, configuration({}, environment, ())) is None
+    for other in ({"engine_version": "1.1"}, {"engine_args": ["--a", "--fast"]}):
+        changed = {**environment, f"appliance{setup}": environment["appliance"] | other}
+        found = arms_differ(contract(), arms, configuration({}, changed, ()))
+        assert found is not None
+        assert found.code == "arms_differ"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from kvgate.analyse.results import Analysis
+from kvgate.analyse.results import Analysis, BlockResult
 from kvgate.cells import Setup, cells_of, of_clause
 from kvgate.contract import AnswersClause, CompareClause, ErrorsClause, LimitClause, PairPlan
 from kvgate.contract_tables import Parallelism, Text
 from kvgate.decide.answers import judge_answers, judge_errors
 from kvgate.decide.compare import judge_compare, look_plan
-from kvgate.decide.judge import all_pairs
+from kvgate.decide.judge import _measured, all_pairs
 from kvgate.decide.limits import judge_limit
 from kvgate.verdict import Verdict
 
@@ -93,3 +95,64 @@ def test_the_risk_of_a_failure_is_divided_over_every_cell() -> None:
     assert len(of_clause(clause, cells_of(TWO.cells))) == 2 * len(
         of_clause(clause, cells_of(plan().cells))
     )
+
+
+def in_halves(block: BlockResult, failed_share: float) -> BlockResult:
+    """The block as if it were of the other setup; the tested arm fails there now and then."""
+    told = block.statistics
+    failed = round(told.n_requests * failed_share) if block.role == "test" else 0
+    return replace(
+        block,
+        n=block.n + 10_000,
+        session=block.session + 10_000,
+        cell=replace(block.cell, parallelism="halves"),
+        statistics=replace(
+            told, n_ok=told.n_requests - failed, failed_by_outcome={"http_error": failed}
+        ),
+    )
+
+
+def test_an_arm_that_fails_in_one_setup_does_not_hide_behind_the_other(
+    one_measured: Analysis,
+) -> None:
+    clause = next(c for c in TERMS.gate(3).clause if isinstance(c, ErrorsClause))
+    clause = clause.model_copy(update={"share_at_most": 0.01})
+    for failed_share, verdict in ((0.0, Verdict.PASS), (0.018, Verdict.FAIL)):
+        more = tuple(
+            in_halves(b, failed_share if b.pair is not None else 0.0) for b in one_measured.blocks
+        )
+        both = replace(one_measured, blocks=(*one_measured.blocks, *more))
+        pairs = all_pairs(TWO_TERMS, 3, both)
+        failed = sum(p.test.statistics.n_requests - p.test.statistics.n_ok for p in pairs)
+        assert failed / sum(p.test.statistics.n_requests for p in pairs) < 0.01  # together
+        assert _measured(TWO_TERMS, 3, clause, both).verdict is verdict
+
+
+def test_errors_against_the_reference_arm_need_each_setup_too(one_measured: Analysis) -> None:
+    clause = ErrorsClause.model_validate({
+        "id": "G3.9", "text": {"en": "x", "zh": "x"}, "metric": "failed_requests",
+        "compare": ("recompute", "appliance"), "share_at_most": 0.0, "min_pairs": 3,
+    })  # fmt: skip
+    assert _measured(TERMS, 3, clause, one_measured).verdict is Verdict.PASS
+    both = _measured(TWO_TERMS, 3, clause, one_measured)
+    assert (both.verdict, both.reason.code) == (Verdict.INVALID, "few_healthy_pairs")
+    # A reference that was healthy in another setup vouches for nothing in this one.
+    moved = replace(
+        one_measured,
+        blocks=tuple(in_halves(b, 0.0) if b.arm == "recompute" else b for b in one_measured.blocks),
+    )
+    assert _measured(TERMS, 3, clause, moved).verdict is Verdict.INVALID
+
+
+def test_answers_of_the_reference_arm_are_judged_in_its_own_setups(
+    one_measured: Analysis,
+) -> None:
+    clause = next(c for c in TERMS.gate(3).clause if isinstance(c, AnswersClause))
+    swapped = TWO.model_copy(
+        update={
+            "compare": ("recompute", "recompute"), "reference_arm": "appliance",
+            "cells": plan().cells,
+        }
+    )  # fmt: skip
+    found = judge_answers(clause, one_measured, swapped)
+    assert [f.where for f in found.figures] == ["probe", "probe/halves"]

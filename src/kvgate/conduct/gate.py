@@ -107,7 +107,8 @@ def _run_gate(order: Order, gate: int, selected: tuple[str, ...], progress: Prog
             return _published(order, adjudicate(silent), silent, progress)
     now = datetime.now(UTC)
     history = order.workspace.history()
-    if not history and not order.engineering:
+    # What an engineering run measured before has begun no campaign.
+    if not order.engineering and not any(p.mode is Mode.COUNTED for p in history):
         check_risks(contract)
     opening = open_gate(
         contract,

@@ -39,7 +39,7 @@ def arms_differ(contract: Contract, arms: tuple[str, str], seen: Configuration) 
 def _differ(
     contract: Contract, arms: tuple[str, str], seen: Configuration, parallelism: str
 ) -> Reason | None:
-    told = [dict(_of(contract, arm, seen, parallelism)) for arm in arms]
+    told = [_told(contract, arm, seen, parallelism) for arm in arms]
     for arm, said in zip(arms, told, strict=True):
         if not any(name in said for name in _VERSIONS):
             return Reason("engine_not_told", {"arm": arm})
@@ -47,10 +47,21 @@ def _differ(
         if told[0][name] != told[1][name]:
             return Reason(
                 "arms_differ",
-                {"what": name, "arm": arms[0], "value": told[0][name][:120],
-                 "other": arms[1], "found": told[1][name][:120]},
+                {"what": name, "arm": arms[0], "value": " | ".join(told[0][name])[:120],
+                 "other": arms[1], "found": " | ".join(told[1][name])[:120]},
             )  # fmt: skip
     return None
+
+
+def _told(
+    contract: Contract, arm: str, seen: Configuration, parallelism: str
+) -> dict[str, tuple[str, ...]]:
+    """Everything that an arm said under a name, in whichever strategy and at whichever distance: an
+    engine that is another one in a single setup must not hide behind the others."""
+    found: dict[str, set[str]] = {}
+    for name, text in _of(contract, arm, seen, parallelism):
+        found.setdefault(name, set()).add(text)
+    return {name: tuple(sorted(texts)) for name, texts in found.items()}
 
 
 def _parallelism(contract: Contract, of_arm: str) -> str:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from scipy.stats import beta
 
 from kvgate.analyse.agreement import differs
 from kvgate.analyse.pairs import Pair
 from kvgate.analyse.results import Analysis, Answer, BlockResult
-from kvgate.cells import Setup, cells_of, of_clause
+from kvgate.cells import Setup, measured_in, of_clause
 from kvgate.contract import AnswersClause, ErrorsClause, PairPlan
 from kvgate.decide.wording import number, percent
 from kvgate.reason import Param, Reason
 from kvgate.verdict import About, ClauseVerdict, Figure, Verdict, worst
+
+ALL_CELLS: Final = "all cells"
 
 
 def judge_answers(
@@ -23,7 +26,7 @@ def judge_answers(
 ) -> ClauseVerdict:
     """Probe answers of the tested arm against the reference arm's, in each setup on its own; the
     worst setup is the clause's verdict."""
-    planned = () if plan is None else of_clause(clause, cells_of(plan.cells))
+    planned = () if plan is None else of_clause(clause, measured_in(plan, clause.arm))
     setups = dict.fromkeys(cell.setup for cell in planned) or (Setup(),)
     figures = tuple(
         _figure(clause, _in_setup(clause, analysis, setup), plan, setup.of(clause.workload))
@@ -181,6 +184,23 @@ def judge_errors(
     """Failed requests of the tested arm where the paired reference blocks were healthy, in enough
     pairs of each of ``setups``.
 
+    An arm that fails in one of several setups cannot hide behind the requests of the others: each
+    alone may stop it, with the risk of an error divided over them.
+    """
+    several = tuple(setups) if len(setups) > 1 else ()
+    for setup in several:
+        mine = [p for p in pairs if p.test.cell.setup == setup]
+        alone = _errors_of(clause, mine, (setup,), setup.of(ALL_CELLS), 0.05 / len(several))
+        if alone.verdict is Verdict.FAIL:
+            return alone
+    return _errors_of(clause, pairs, setups, ALL_CELLS, 0.05)
+
+
+def _errors_of(
+    clause: ErrorsClause, pairs: Sequence[Pair], setups: Sequence[Setup], where: str, risk: float
+) -> ClauseVerdict:
+    """The clause over these pairs together.
+
     Blocks in which instrument or environment were at fault say nothing about the appliance. Where
     the reference fails too, a pair in which it happened to be healthy proves nothing: the appliance
     is at fault only if the pairs that speak against it outnumber those.
@@ -198,7 +218,7 @@ def judge_errors(
     both = sum(_failed(p.reference) > 0 for p in usable)
     against = sum(_failed(p.test) > 0 for p in healthy)
     over = share is not None and share > clause.share_at_most
-    beyond_chance = over and _share_at_least(failed, n) > clause.share_at_most
+    beyond_chance = over and _share_at_least(failed, n, risk) > clause.share_at_most
     if beyond_chance and n_pairs >= clause.min_pairs and against > both:
         reason = Reason("appliance_errors", {"count": failed, "n": n, "kinds": kinds,
                                              "reference": clause.compare[0]})  # fmt: skip
@@ -218,15 +238,16 @@ def judge_errors(
             "failures_unclear", {"share": "–" if share is None else percent(share)})  # fmt: skip
     else:
         verdict, reason = Verdict.PASS, Reason("met")
-    figure = Figure("all cells", share, "1", "<=", clause.share_at_most, verdict, reason, n)
+    figure = Figure(where, share, "1", "<=", clause.share_at_most, verdict, reason, n)
     return ClauseVerdict(
         clause.id, "errors", clause.metric, clause.text.model_dump(), verdict, reason, (figure,)
     )
 
 
-def _share_at_least(failed: int, n: int) -> float:
-    """Lower end of the one-sided 95 % interval of a share; above 0 from one failure on."""
-    return float(beta.ppf(0.05, failed, n - failed + 1)) if failed else 0.0
+def _share_at_least(failed: int, n: int, risk: float) -> float:
+    """Lower end of the one-sided interval of a share that misses it with probability ``risk`` at
+    most; above 0 from one failure on (Clopper-Pearson)."""
+    return float(beta.ppf(risk, failed, n - failed + 1)) if failed else 0.0
 
 
 def _failed(block: BlockResult) -> int:

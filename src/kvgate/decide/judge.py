@@ -8,7 +8,7 @@ from kvgate.analyse.interrupted import as_first_measured, never_repeated
 from kvgate.analyse.pairs import Pair, cell_pairs, exclusions
 from kvgate.analyse.results import Analysis
 from kvgate.campaign import CampaignFacts, deadline_of, deadline_state, moment_of
-from kvgate.cells import Setup, cells_of, in_setups, of_clause
+from kvgate.cells import Setup, cells_of, in_setups, measured_in, of_clause
 from kvgate.contract import (
     AnswersClause,
     Clause,
@@ -142,11 +142,13 @@ def _measured(contract: Contract, gate: int, clause: Clause, analysis: Analysis)
 
 
 def _setups(contract: Contract, gate: int, clause: ErrorsClause) -> tuple[Setup, ...]:
-    """The setups in which the gate's pairs compare the clause's arms."""
+    """The setups in which the gate measures the arm of which the clause speaks."""
     plan = contract.gate(gate).pairs
-    if plan is None or clause.compare != plan.compare:
+    if plan is None:
         return ()
-    planned = of_clause(clause, cells_of(plan.cells))
+    paired = clause.compare == plan.compare
+    cells = cells_of(plan.cells) if paired else measured_in(plan, clause.compare[1])
+    planned = of_clause(clause, cells)
     return tuple(dict.fromkeys(cell.setup for cell in planned))
 
 
@@ -205,22 +207,24 @@ def _pairs_for(
     contract: Contract, gate: int, analysis: Analysis, clause: ErrorsClause
 ) -> tuple[Pair, ...]:
     """The gate's pairs where the clause compares the same arms; else every block of the tested arm
-    beside the reference arm's first block (of the same cell where there is one)."""
+    beside the reference arm's first block of the same setup: of the same cell where there is one,
+    of another distance where there is no other."""
     plan = contract.gate(gate).pairs
     if plan is not None and clause.compare == plan.compare:
         pairs = all_pairs(contract, gate, analysis)
         return tuple(p for p in pairs if in_setups(clause, p.test.cell))
     reference, tested = clause.compare
     references = [b for b in analysis.blocks if b.arm == reference]
-    if not references:
-        return ()
-    return tuple(
-        Pair(
-            b.session, next((r for r in references if r.cell == b.cell), references[0]), b
-        )
-        for b in analysis.blocks
-        if b.arm == tested and in_setups(clause, b.cell)
-    )  # fmt: skip
+    found = []
+    for b in analysis.blocks:
+        if b.arm != tested or not in_setups(clause, b.cell):
+            continue
+        beside = [r for r in references if r.cell.setup.stored == b.cell.setup.stored]
+        if beside:
+            same = next((r for r in beside if r.cell == b.cell), None)
+            near = next((r for r in beside if r.cell.setup == b.cell.setup), beside[0])
+            found.append(Pair(b.session, same or near, b))
+    return tuple(found)
 
 
 def pairs_measured(contract: Contract, gate: int, analysis: Analysis) -> int:

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Final
 
 from kvgate.analyse.results import Analysis, BlockResult, Observed
-from kvgate.cells import Cell, cells_of, of_clause
+from kvgate.cells import Cell, measured_in, of_clause
 from kvgate.contract import LimitClause, PairPlan
 from kvgate.criterion import METRICS, OF_THE_INSTRUMENT, Source
 from kvgate.decide.wording import percent, with_unit
@@ -152,9 +152,7 @@ def _cells(clause: LimitClause, plan: PairPlan | None) -> tuple[Cell, ...]:
     """The cells of the clause in which the gate measures its arm."""
     if plan is None:
         return tuple(Cell(clause.workload or "", level) for level in clause.levels)
-    paired = plan.cells if clause.arm in plan.compare else ()
-    reference = plan.reference_cells if clause.arm == plan.reference_arm else ()
-    return of_clause(clause, cells_of((*paired, *reference)))
+    return of_clause(clause, measured_in(plan, clause.arm))
 
 
 def _too_thin(
