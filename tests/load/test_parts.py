@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kvgate.errors import CannotMeasure, UsageError
 from kvgate.evidence.records import read_records
 from kvgate.load.job import Closed, Prompts
-from kvgate.load.offsets import RoundTrip, ask, estimate_offset, over_block
+from kvgate.load.offsets import RoundTrip, ask, estimate_offset, over_block, refreshed
 from kvgate.load.parts import PartOfRun, merge_parts, shard_job
 from kvgate.record import ClientReport, Outcome, RequestRecord
 
@@ -53,6 +53,16 @@ def test_no_round_trip_and_one_that_runs_backwards_are_one_line() -> None:
         estimate_offset([])
     with pytest.raises(CannotMeasure, match="before it began"):
         estimate_offset([RoundTrip(5, 3, 4)])
+
+
+def test_a_slow_answer_moves_no_clock_and_a_drift_does() -> None:
+    known = estimate_offset([RoundTrip(0, 5_000_100, 200)])
+    # True still, but nine seconds on its way back: its middle alone would be 4.5 s wrong.
+    slow = estimate_offset([RoundTrip(0, 5_000_100, 9_000_000_000)])
+    assert slow.offset_ns < -4_000_000_000
+    assert refreshed(known, slow) == known
+    drifted = estimate_offset([RoundTrip(0, 5_900_100, 200)])
+    assert refreshed(known, drifted) == drifted
 
 
 def test_drift_over_a_block_is_uncertainty() -> None:

@@ -19,7 +19,7 @@ import msgspec
 from kvgate.drive.agents import HOST_AGENT, Agents
 from kvgate.drive.channel import ANSWER_S, MALFORMED, Channel
 from kvgate.errors import CannotMeasure
-from kvgate.load.offsets import ClockOffset, ask, estimate_offset
+from kvgate.load.offsets import ClockOffset, ask, estimate_offset, refreshed
 from kvgate.observe.clock import ClockState, detect_steps
 from kvgate.observe.fabric import fabric_of
 from kvgate.observe.observation import find_gaps
@@ -182,7 +182,8 @@ class _Watch(threading.Thread):
             elif ended_at is None and now_s >= alive_at:
                 alive_at = now_s + ALIVE_EVERY_S
                 # Over three days two clocks drift apart by seconds.
-                told.offset = estimate_offset(ask(channel.clock, 1))
+                new = estimate_offset(ask(channel.clock, 1))
+                told.offset = refreshed(told.offset, new)
             for message in channel.read(_POLL_S):
                 told.take(message)
             if channel.lost is not None:

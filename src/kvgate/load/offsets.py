@@ -77,6 +77,14 @@ def estimate_offset(trips: Sequence[RoundTrip]) -> ClockOffset:
     )
 
 
+def refreshed(known: ClockOffset, new: ClockOffset) -> ClockOffset:
+    """``new`` where it contradicts what was ``known``, since the clocks drifted apart; else
+    ``known``, for an answer that was long on its way says little and would move times by seconds.
+    """
+    within = abs(new.offset_ns - known.offset_ns) <= new.uncertainty_ns
+    return known if within else new
+
+
 def over_block(before: ClockOffset, after: ClockOffset) -> ClockOffset:
     """One offset for a block between two estimates; their difference is uncertainty."""
     low = min(e.offset_ns - e.uncertainty_ns for e in (before, after))
