@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,7 +62,8 @@ class Playbooks:
         self._inventory = inventory
         self._stop = False
         # SSH's sockets are as good as the keys: nobody else may reach them, and they go with us.
-        self._sockets = tempfile.TemporaryDirectory(prefix="kvgate-ssh-")
+        self._sockets = tempfile.mkdtemp(prefix="kvgate-ssh-")
+        weakref.finalize(self, shutil.rmtree, self._sockets, ignore_errors=True)
 
     def stop(self) -> None:
         """Cancel the play that runs, and every later one until :meth:`allow`."""
@@ -105,7 +107,7 @@ class Playbooks:
                     inventory=str(self._inventory),
                     extravars=dict(variables),
                     envvars=_environment(self._playbooks)
-                    | {"ANSIBLE_SSH_CONTROL_PATH_DIR": self._sockets.name},
+                    | {"ANSIBLE_SSH_CONTROL_PATH_DIR": self._sockets},
                     event_handler=collector.handle,
                     cancel_callback=cancelled,
                     quiet=True,
