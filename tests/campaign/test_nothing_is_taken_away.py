@@ -46,6 +46,10 @@ def cut_list(stage: Stage) -> None:
     listed(stage).write_bytes(b"")
 
 
+def without_seal(stage: Stage) -> None:
+    listed(stage).write_bytes(lines(stage)[0])
+
+
 def edited_list(stage: Stage) -> None:
     listed(stage).write_bytes(listed(stage).read_bytes().replace(b'"run":1', b'"run":2', 1))
 
@@ -64,6 +68,7 @@ TAKEN: dict[str, tuple[Callable[[Stage], None], str]] = {
     "the newest bundle": (without_bundle, "the evidence of G3 run 1, opened 20"),
     "the list": (without_list, "opened.jsonl does not know G3 run 1"),
     "lines of the list": (cut_list, "opened.jsonl does not know G3 run 1"),
+    "the line of the seal": (without_seal, "does not say how G3 run 1 was sealed"),
     "a line was changed": (edited_list, "line 2 does not follow"),
     "no list": (no_list_at_all, "the list of the runs that were opened, was changed"),
     "bundle and lines": (without_lines, "a report of it is left"),
@@ -126,3 +131,15 @@ def test_who_takes_everything_away_is_not_seen_here(
     shutil.rmtree(stage.space.reports)
     stage.draw = lambda pair, attempt: 0.1 * (-1) ** pair
     assert stage.run().judged.verdict.verdict is Verdict.PASS
+
+
+def test_a_seal_that_a_crash_kept_from_being_noted_is_noted_with_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(tmp_path, monkeypatch)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr("kvgate.conduct.finish.note_sealed", lambda *_: 1 / 0)
+        stage.run()
+    assert [json.loads(line)["what"] for line in lines(stage)] == ["opened"]
+    assert stage.run().judged.verdict.verdict is Verdict.PASS
+    assert [json.loads(line)["what"] for line in lines(stage)] == ["opened", "sealed"]

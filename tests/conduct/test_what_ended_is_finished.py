@@ -18,7 +18,7 @@ from kvgate.errors import Interrupted
 from kvgate.evidence import files
 from kvgate.evidence.journal import Journal
 from kvgate.evidence.verify import verify
-from kvgate.verdict import Verdict
+from kvgate.verdict import Decision, Verdict
 
 from .stage import Killed, Stage, looks, refused
 
@@ -179,3 +179,22 @@ def test_the_gate_takes_a_signal_while_it_judges(
         stage.run()
     assert "stopped by SIGTERM -- what was measured is complete and kept" in str(caught.value)
     assert stage.run().judged.verdict.verdict is Verdict.PASS
+
+
+def test_a_report_that_can_never_be_written_does_not_keep_a_gate_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(tmp_path, monkeypatch, max_pairs=6)
+    stage.draw = lambda pair, attempt: 9.0 * (-1) ** pair
+
+    def broken() -> None:
+        raise RuntimeError("no fonts")
+
+    stage.on_publish = broken
+    first = stage.run()
+    assert first.judged.verdict.decision is Decision.EXTEND
+    blocks = stage.blocks
+    second = stage.run()
+    assert second.bundle != first.bundle
+    assert stage.blocks > blocks
+    assert any("cannot be written: RuntimeError: no fonts" in note for note in stage.told.notes)

@@ -91,6 +91,10 @@ def _lost(history: Sequence[PastRun], witnesses: Witnesses) -> Iterator[str]:
     for past in history:
         if past.opened_sha256 and past.opened_sha256 not in known:
             yield f"{OPENED} does not know {past.name}: lines were taken away, or the whole list"
+    sealed = {(n.gate, n.run) for n in witnesses.noted if n.manifest_sha256 is not None}
+    for past in history:
+        if past.opened_sha256 and past.manifest_sha256 and (past.gate, past.run) not in sealed:
+            yield f"{OPENED} does not say how {past.name} was sealed: a line was taken away"
     for line in witnesses.noted:
         found = here.get((line.gate, line.run))
         if found is None:

@@ -105,6 +105,18 @@ def finish(root: Path) -> Judged:
         return conclude(journal)
 
 
+def note_seal(root: Path) -> None:
+    """Note a seal that was set when the process ended before it could note it; once.
+
+    Raises CannotMeasure where the disk refuses.
+    """
+    bundle = load_bundle(root)
+    facts = campaign_facts(bundle.campaign or {}, where=str(root))
+    sealed = bundle.manifest_sha256
+    if facts.opened_sha256 and sealed is not None and bundle.partial_reason is None:
+        note_sealed(root.parent, facts.gate, facts.run, sealed)
+
+
 def to_publish(space: Workspace, gate: int, contract: Contract) -> Path | None:
     """The gate's newest bundle where it is intact, of this contract, and has no report yet."""
     newest = space.bundles(gate)[-1:]

@@ -18,7 +18,7 @@ from kvgate.conduct.agreement import check_agreement
 from kvgate.conduct.block import Bench
 from kvgate.conduct.earlier import Earlier, carry_over
 from kvgate.conduct.elsewhere import is_driven_here, prepare
-from kvgate.conduct.finish import REMEDY, conclude, finish, to_finish, to_publish
+from kvgate.conduct.finish import REMEDY, conclude, finish, note_seal, to_finish, to_publish
 from kvgate.conduct.openings import note_opened
 from kvgate.conduct.resume import (
     CONTINUED_GATES,
@@ -44,6 +44,7 @@ from kvgate.evidence.strict_json import read_object
 from kvgate.inventory import Inventory
 from kvgate.progress import Progress
 from kvgate.report.publish import Published, publish
+from kvgate.verdict import Decision
 
 FREE_BYTES_AT_START = 500 * 1024 * 1024
 
@@ -104,7 +105,13 @@ def _run_gate(order: Order, gate: int, selected: tuple[str, ...], progress: Prog
     if silent is not None:
         progress.note(f"{silent.name} was sealed and not reported: it is reported now")
         with BreakOff(remedy=REMEDY):
-            return _published(order, adjudicate(silent), silent, progress)
+            note_seal(silent)
+            reported = _published(order, adjudicate(silent), silent, progress)
+        again = reported.judged.verdict.decision in {Decision.EXTEND, Decision.RERUN}
+        if reported.published is not None or not again:
+            return reported
+        # A report that cannot be written must not keep a gate from being measured.
+        progress.note(f"the report of {silent.name} cannot be written: {reported.report_fault}")
     now = datetime.now(UTC)
     history = order.workspace.history()
     # What an engineering run measured before has begun no campaign.
