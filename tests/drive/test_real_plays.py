@@ -211,3 +211,19 @@ def test_a_play_that_somebody_killed_says_so_and_by_which_signal(
     assert line.startswith("playbooks/try.yml: ansible-playbook was killed by ")
     assert f"{number.name} (signal {number.value})" in line
     assert "\n" not in line
+
+
+def test_a_signal_while_ansible_runner_asks_us_stays_that_signal(
+    lab: Path, ended: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plays = playbooks(lab, SLOW)
+
+    def interrupted(_pid: int | None) -> tuple[int, ...]:
+        if not ended.exists():
+            return ()
+        raise Interrupted("stopped by a signal")
+
+    monkeypatch.setattr("kvgate.drive.playbooks.signal_that_ended", interrupted)
+    with pytest.raises(Interrupted, match="stopped by a signal"):
+        plays.run("try", {"pid_file": str(ended)}, hosts=("one",))
+    assert_ends(int(ended.read_text()))

@@ -119,10 +119,13 @@ class Playbooks:
                     timeout=int(timeout_s),
                 )
                 stdout_tail = _tail(runner)
-        except BaseException:
+        except BaseException as error:
             # A signal that unwinds us must not leave the play running behind our back.
             if collector.pid is not None:
                 end((*below(collector.pid), *only(collector.pid)))
+            # ansible-runner wraps what is raised while it asks us whether to cancel.
+            if isinstance(error.__cause__, Interrupted):
+                raise error.__cause__ from None
             raise
         end(tuple(left_over))
         if self._stop or runner.status == "canceled":
