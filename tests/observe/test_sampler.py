@@ -171,6 +171,13 @@ def test_a_gap_is_what_no_look_covers() -> None:
     assert _gaps([]) == ([(0.0, 10.0)], 0.0)
 
 
+def test_what_was_not_seen_outside_the_window_is_no_loss_of_the_window() -> None:
+    every = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    assert _gaps([-9, *every])[1] == 1.0
+    assert _gaps([*every, 15])[1] == 1.0
+    assert _gaps([-9])[1] == _gaps([15])[1] == 0.0, "never seen in it"
+
+
 def test_a_gap_names_its_reason() -> None:
     gaps, _ = find_gaps("x", [0, 8 * S], [(5 * S, "refused")], started_ns=0, ended_ns=8 * S,
                         period_s=1.0)  # fmt: skip

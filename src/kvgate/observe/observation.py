@@ -141,7 +141,8 @@ def find_gaps(
         if b - a > LATE * period_ns
     )
     # The first look starts with the window; what it took counts as uncovered only beyond a period.
-    lost_ns = sum(gap.to_ns - gap.from_ns for gap in gaps)
+    # Looks before and after the window are none of its losses.
+    lost_ns = sum(max(0, min(gap.to_ns, ended_ns) - max(gap.from_ns, started_ns)) for gap in gaps)
     share = 1.0 if window_ns <= 0 else max(0.0, 1.0 - lost_ns / window_ns)
     return gaps, share
 
