@@ -75,6 +75,13 @@ def test_what_nobody_told_is_not_as_planned(gone: str) -> None:
     assert judged(block({**TOLD, gone: math.nan}))["setup_as_planned"] is None
 
 
+def test_a_setting_that_is_told_as_json_s_true_is_the_contract_s_true() -> None:
+    terms = {"early": Strategy(text=WORDS, settings={"sync": "true"})}
+    for said, ok in ((True, True), ("true", True), (False, False), (1, False)):
+        told = {**TOLD, "strategy": {"sync": said}}
+        assert judged(block(told), strategy=terms)["setup_as_planned"] is ok
+
+
 @pytest.mark.parametrize("told", [None, {}, [], "tp4x2"])
 def test_an_arm_that_tells_nothing_is_not_as_planned(told: Any) -> None:
     assert judged(block(told))["setup_as_planned"] is None

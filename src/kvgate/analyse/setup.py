@@ -95,10 +95,15 @@ def _strategy(contract: Contract, cell: Cell, told: Mapping[str, Any]) -> Iterat
     for name, wanted in sorted(terms.settings.items()):
         found = settings.get(name)
         yield (
-            None if found is None else str(found) == wanted,
-            f"{name}={'?' if found is None else str(found)[:60]}",
+            None if found is None else _spelled(found) == wanted,
+            f"{name}={'?' if found is None else _spelled(found)[:60]}",
             f"{name}={wanted}",
         )
+
+
+def _spelled(told: Any) -> str:
+    """As JSON and TOML write it: the command that is asked prints JSON, where true is no "True"."""
+    return str(told).lower() if isinstance(told, bool) else str(told)
 
 
 def _distance(contract: Contract, cell: Cell, told: Mapping[str, Any]) -> Iterator[Compared]:
