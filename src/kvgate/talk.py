@@ -62,7 +62,7 @@ class Lines:
 
 
 class Silence(Exception):  # noqa: N818 - the word of this module
-    """Nothing was heard for SILENCE_S."""
+    """Nothing was heard for SILENCE_S, or nothing will be heard any more."""
 
 
 class Listener:
@@ -73,7 +73,9 @@ class Listener:
         self.closed = False
         self._out = sys.stdout.fileno()
         self._lines = Lines()
-        signal.signal(signal.SIGALRM, _silent)
+        # A host that is shut down, or a session that ends: tidy up as well.
+        for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _silent)
         self.heard()
 
     def heard(self) -> None:

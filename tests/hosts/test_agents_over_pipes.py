@@ -53,7 +53,8 @@ class Pipes:
             command = [sys.executable, str(DOCTORED), self._fault]
         if host == self._clock_of:
             command = [*OTHER_CLOCK, *command]
-        return Channel(host, command, self._root / f"{host}.log")
+        # An agent that is killed leaves its folder behind.
+        return Channel(host, ["env", f"TMPDIR={self._root}", *command], self._root / f"{host}.log")
 
 
 def agents(root: Path, *, fault: str = "", clock_of: str = "") -> Agents:
@@ -235,10 +236,7 @@ def wait_until_none(folder: Path) -> None:
         time.sleep(0.02)
 
 
-def test_an_interrupted_block_leaves_no_load_behind(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+def test_an_interrupted_block_leaves_no_load_behind(tmp_path: Path, url: str) -> None:
     seen: list[int] = []
 
     def interrupt(_: Progress) -> None:
