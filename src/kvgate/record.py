@@ -115,7 +115,8 @@ class ClientReport(msgspec.Struct, frozen=True, kw_only=True):
     ``receive_lag``: user space stamp minus kernel stamp over all reads. Quantiles come from a
     histogram with 6 % wide buckets (upper edges); the maxima are exact. ``mean_in_flight`` is the
     time average from the moment the planned concurrency was first reached to the last issue,
-    ``None`` if it never was. ``clock_offset_*_ns`` is CLOCK_REALTIME minus CLOCK_MONOTONIC;
+    ``None`` if it never was; of several processes each up to its own last issue, since one may
+    stand before a slower engine. ``clock_offset_*_ns`` is CLOCK_REALTIME minus CLOCK_MONOTONIC;
     ``clock_steps`` counts jumps of more than 1 ms in it, ``clock_step_max_ns`` is the largest.
     ``unstamped_reads`` are reads without a kernel stamp. ``start_late_ns``: how long after the
     common start of several processes this one began. ``requests_skipped``: turns of conversations

@@ -163,9 +163,53 @@ def test_two_hosts_become_one_record_set_and_their_flights_are_counted_on_our_cl
     assert (told.started_ns, told.ended_ns, told.wall_s) == (0, 110, 110 / 1e9)
     assert (told.loop_stall_p99_ns, told.receive_lag_p99_ns, told.start_late_ns) == (9, None, 10)
     assert (told.planned_in_flight, told.max_in_flight) == (2, 2)
-    # From the first full moment (10) to the last issue (60): always two.
-    assert told.mean_in_flight == pytest.approx(2.0)
+    # Up to the last issue of each: one of 50 ns, and the other that began 10 ns late of 60.
+    assert told.mean_in_flight == pytest.approx(1 + 50 / 60)
     assert merged.uncertainty_ns == 5
+
+
+def stream(first: int, begin: int, lasts: int, rounds: int) -> list[RequestRecord]:
+    """The records of one stream that always has one request in flight."""
+    at = [begin + lasts * n for n in range(rounds)]
+    return [row(first + n, start, start + lasts) for n, start in enumerate(at)]
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.3, 5.0])
+def test_a_part_behind_a_slower_engine_holds_its_share_of_the_level(
+    tmp_path: Path, slower: float
+) -> None:
+    fast = part(tmp_path / "a", stream(0, 0, 1000, 6), report())
+    slow = part(tmp_path / "b", stream(10, 0, int(1000 * slower), 6), report())
+    told = merge_parts([fast, slow], 2, tmp_path / "all").report
+    assert told is not None
+    assert told.mean_in_flight == pytest.approx(2.0)
+
+
+def test_a_part_that_leaves_its_share_empty_does_not_hold_the_level(tmp_path: Path) -> None:
+    full = part(tmp_path / "a", stream(0, 0, 1000, 6), report())
+    gaps = [row(10 + n, 1000 * n, 1000 * n + 500) for n in range(6)]
+    told = merge_parts([full, part(tmp_path / "b", gaps, report())], 2, tmp_path / "all").report
+    assert told is not None
+    assert told.mean_in_flight == pytest.approx(1.5)
+
+
+def test_a_part_that_begins_when_the_other_is_done_does_not_hold_the_level(tmp_path: Path) -> None:
+    early = part(tmp_path / "a", stream(0, 0, 1000, 6), report())
+    late = part(tmp_path / "b", stream(10, 6000, 1000, 6), report())
+    told = merge_parts([early, late], 2, tmp_path / "all").report
+    assert told is not None
+    assert told.mean_in_flight == pytest.approx(1 + 5 / 11)
+
+
+@pytest.mark.parametrize("share", [2, 1])
+def test_a_part_that_never_reaches_its_share_leaves_the_mean_unknown(
+    tmp_path: Path, share: int
+) -> None:
+    full = part(tmp_path / "a", stream(0, 0, 1000, 6), report())
+    other = part(tmp_path / "b", stream(10, 0, 1000, 6), report(planned_in_flight=share))
+    told = merge_parts([full, other], 1 + share, tmp_path / "all").report
+    assert told is not None
+    assert (told.mean_in_flight is None) == (share == 2)
 
 
 def test_a_part_without_a_report_leaves_the_whole_without_one(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,8 @@ from kvgate.load.job import Job, Shard, contradiction
 from kvgate.load.offsets import SAME_HOST, ClockOffset
 from kvgate.record import ClientReport
 
+_Times: TypeAlias = "tuple[array[int], array[int]]"
+"""When the requests of a part were issued and when they ended, ns on our clock."""
 _STATES: Final = ("done", "interrupted", "block_deadline", "killed")
 
 
@@ -91,18 +93,20 @@ class Merged:
 
 def merge_parts(parts: Sequence[PartOfRun], level: int, records_path: Path) -> Merged:
     """Write all parts' records to ``records_path`` as they are, and say what they were together:
-    what was in flight at once is counted on our clock.
+    what was in flight at once is counted on our clock, its mean over each part's own time.
 
     ``level``: requests in flight as planned for the whole. Raises :class:`CannotMeasure` when two
     parts hold the same request, or a file is unreadable.
     """
     encode = msgspec.json.Encoder().encode
-    starts, ends = array("q"), array("q")
+    times: list[_Times] = []
     seen: set[str] = set()
     rows_of: list[int] = []
     with records_path.open("xb") as out:
         for part in parts:
             rows_of.append(0)
+            starts, ends = array("q"), array("q")
+            times.append((starts, ends))
             if not part.records_path.exists():
                 continue
             for record in read_records(part.records_path):
@@ -124,12 +128,11 @@ def merge_parts(parts: Sequence[PartOfRun], level: int, records_path: Path) -> M
                     ) from None
                 rows_of[-1] += 1
                 out.write(encode(record) + b"\n")
-    flights = _flights(starts, ends, level)
     reports = [part.report for part in parts if part.report is not None]
     whole = len(reports) == len(parts) and bool(reports)
     return Merged(
         rows_of=tuple(rows_of),
-        report=_merge_reports(parts, reports, level, flights) if whole else None,
+        report=_merge_reports(parts, reports, times, level) if whole else None,
         uncertainty_ns=max((part.offset.uncertainty_ns for part in parts), default=0),
     )
 
@@ -147,10 +150,37 @@ def _flights(starts: array[int], ends: array[int], level: int) -> InFlight:
     return flights
 
 
+def _held(times: Sequence[_Times], levels: Sequence[int]) -> float | None:
+    """The mean in flight of all parts, each up to its own last issue: a part behind a slower engine
+    sends for longer, and must not look like a level that was not held.
+
+    All count from the moment at which the first of them reached its share of the level, so that a
+    part that began late shows. None where a part never reached its share, or issued nothing after.
+    """
+    alone = [_flights(*of, level) for of, level in zip(times, levels, strict=True)]
+    reached = [f.full_since_ns for f in alone if f.mean is not None and f.full_since_ns is not None]
+    if not reached or len(reached) < len(alone):
+        return None
+    since = min(reached)
+    held = 0.0
+    for starts, ends in times:
+        last = max(starts)
+        if last <= since:
+            return None
+        inside = (min(e, last) - max(s, since) for s, e in zip(starts, ends, strict=True))
+        held += sum(max(0, ns) for ns in inside) / (last - since)
+    return held
+
+
 def _merge_reports(
-    parts: Sequence[PartOfRun], reports: Sequence[ClientReport], level: int, flights: InFlight
+    parts: Sequence[PartOfRun], reports: Sequence[ClientReport], times: Sequence[_Times], level: int
 ) -> ClientReport:
     """Sums where things add up, else the worst; the quantiles of all are at most the worst one."""
+    flights = _flights(
+        array("q", (ns for starts, _ in times for ns in starts)),
+        array("q", (ns for _, ends in times for ns in ends)),
+        level,
+    )
     moves = [p.offset.offset_ns for p in parts if p.report is not None]
     started = min(r.started_ns - by for r, by in zip(reports, moves, strict=True))
     ended = max(r.ended_ns - by for r, by in zip(reports, moves, strict=True))
@@ -169,7 +199,7 @@ def _merge_reports(
         nofile_limit=min(r.nofile_limit for r in reports),
         planned_in_flight=level,
         max_in_flight=flights.most,
-        mean_in_flight=flights.mean,
+        mean_in_flight=_held(times, [r.planned_in_flight for r in reports]),
         connections_opened=sum(r.connections_opened for r in reports),
         reads=sum(r.reads for r in reports),
         unstamped_reads=sum(r.unstamped_reads for r in reports),
