@@ -18,10 +18,12 @@ from kvgate.contract_gates import (
     ErrorsClause,
     GateTerms,
     LimitClause,
+    PairPlan,
     SoakPlan,
 )
 from kvgate.contract_tables import Arm, Parallelism, Workload
 from kvgate.criterion import BLOCK_STATISTICS, LESS_IS_BETTER, METRICS, Effect, Metric, Source
+from kvgate.reuse import FRESH_KINDS
 
 T = TypeVar("T")
 Problem = tuple[str, str]
@@ -85,11 +87,30 @@ def _plan(
                     yield f"pairs.{key}", f"unknown workload {cells.workload!r}"
                 elif key == "warmup" and workloads[cells.workload].kind == "multi_turn":
                     yield "pairs.warmup", "one request a stream is no conversation"
+        yield from _one_store(plan, arms, workloads)
         twice = _repeated(cells_of(plan.cells))
         if twice:
             yield "pairs.cells", f"the cell {twice.label} stands twice"
     if soak is not None:
         yield from _soak(soak, arms, workloads)
+
+
+def _one_store(
+    plan: PairPlan, arms: Mapping[str, Arm], workloads: Mapping[str, Workload]
+) -> Iterator[Problem]:
+    """Both arms of a pair get the same prompts: in one store the second arm would find what is new
+    to the first. An arm compared with itself gets prompts of its own instead."""
+    first, second = plan.compare
+    stores = {arms[arm].store for arm in plan.compare if arm in arms}
+    if first == second or len(stores) != 1 or "none" in stores or {first, second} - set(arms):
+        return
+    for cells in plan.cells:
+        workload = workloads.get(cells.workload)
+        if workload is not None and workload.kind in {"miss"} | FRESH_KINDS:
+            told = f"{first} and {second} share the store {stores.pop()}: the second would find"
+            told += f" there what {cells.workload} sends the first as new; give each arm its own"
+            yield "pairs.compare", told
+            return
 
 
 def _setups(terms: GateTerms, axes: Axes) -> Iterator[Problem]:

@@ -170,6 +170,42 @@ def requests_in(workload: Workload, level: int) -> int:
     return workload.requests_per_level * level
 
 
+WEAK_STORE_SHARE: Final = 0.10
+"""Below it a block's figures hardly depend on the store: the engine's own cache serves the rest of
+what is repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreShare:
+    """``share`` of a block's prompt tokens that only the store can have when they are asked for."""
+
+    gate: int
+    workload: str
+    level: int
+    share: float
+
+    @property
+    def weak(self) -> bool:
+        return self.share < WEAK_STORE_SHARE
+
+
+def store_shares(contract: Contract) -> tuple[StoreShare, ...]:
+    """Of every planned cell whose prompts share stored beginnings, each workload and level once."""
+    found = {}
+    for gate in contract.gates:
+        plan = contract.gate(gate).pairs
+        for cell in () if plan is None else cells_of(plan.cells):
+            workload = contract.workloads[cell.workload]
+            if workload.kind not in SHARED_KINDS:
+                continue
+            requests = requests_in(workload, cell.level)
+            reuse = reuse_of(workload, requests, contract.model.chunk_tokens)
+            if reuse is not None:
+                at = (gate, cell.workload, cell.level)
+                found[at] = StoreShare(*at, reuse.stored)
+    return tuple(found.values())
+
+
 @dataclass(frozen=True, slots=True)
 class PromptRange:
     """A block's prompts: ``count`` prompts of the named pool, from ``first``.

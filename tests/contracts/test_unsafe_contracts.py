@@ -115,6 +115,40 @@ def test_no_arm_is_compared_with_itself_to_prove_its_answers_or_its_errors() -> 
     assert any("does not have itself" in told for told in faults(3, errors))
 
 
+@pytest.mark.parametrize(
+    ("compare", "test_store", "workload", "refused_"),
+    [
+        (["baseline", "appliance"], "baseline", "miss", True),
+        (["baseline", "appliance"], "baseline", "shared_prefix", True),
+        (["baseline", "appliance"], "baseline", "multi_turn", True),
+        (["baseline", "appliance"], "baseline", "cold_restore", False),  # both read what is primed
+        (["baseline", "appliance"], "appliance", "miss", False),
+        (["appliance", "appliance"], "appliance", "miss", False),  # prompts of its own each time
+        (["recompute", "appliance"], "none", "miss", False),  # no store, nothing to be found
+    ],
+)
+def test_two_arms_of_one_store_are_not_compared_on_what_must_be_new_to_it(
+    compare: list[str], test_store: str, workload: str, refused_: bool
+) -> None:
+    contract = load_contract(REHEARSAL)
+    shared = contract.arms["appliance"].model_copy(update={"store": test_store})
+    kinds = dict(contract.workloads)
+    for kind in ("shared_prefix", "multi_turn"):
+        kinds[kind] = kinds["miss"].model_copy(update={"kind": kind})
+    table = tomllib.loads(TEXT)["gate3"]
+    table["pairs"] |= {"compare": compare, "cells": [{"workload": workload, "levels": [1]}]}
+    terms = GateTerms.model_validate(table, strict=False)
+    told_of = inconsistencies({3: terms}, {**contract.arms, "appliance": shared}, kinds)
+    # Clauses of the plan's other cells have their own faults here.
+    found = [told for at, told in told_of if at == "gate3.pairs.compare"]
+    if refused_:
+        (told,) = found
+        assert told.startswith("baseline and appliance share the store")
+        assert workload in told and "\n" not in told
+    else:
+        assert found == []
+
+
 @pytest.mark.parametrize("form", ["logprob_tolerance", "share_at_most"])
 def test_answers_and_errors_are_judged_under_their_own_metric(form: str) -> None:
     def other(table: dict[str, Any]) -> None:
