@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvgate.conduct.elsewhere import grown_together, is_driven_here, observed_hosts
+from kvgate.conduct.elsewhere import group_here, grown_together, is_driven_here, observed_hosts
 from kvgate.conduct.load_hosts import shares_of
 from kvgate.inventory import Inventory
 from kvgate.load.job import Closed, Job, Prompts
@@ -115,6 +115,14 @@ def test_who_drives_and_who_is_observed(
     made = place(local, **groups)
     assert is_driven_here(made) is alone
     assert observed_hosts(made) == observed
+
+
+@pytest.mark.parametrize("local, group", [
+    (("e1",), "engines"), (("c",), "load_clients"), (("c", "e2"), "engines"), ((), None),
+    (("elsewhere",), None),
+])  # fmt: skip
+def test_a_block_says_what_this_machine_is_in_it(local: tuple[str, ...], group: str | None) -> None:
+    assert group_here(place(local, engines=("e1", "e2"), load_clients=("c",))) == group
 
 
 def port(*values: float) -> Rows:

@@ -89,6 +89,25 @@ def test_engine_hosts_elsewhere_must_tell_and_the_worst_host_counts(
     assert clean.ok is (None if found is None else found == 0)
 
 
+@pytest.mark.parametrize("group, found", [
+    ({"group": "engines"}, None),  # it serves too: silence is not a clean port
+    ({"group": "load_clients"}, 0),
+    ({"group": None}, 0),
+    ({}, 0),  # a block from before this was said
+])  # fmt: skip
+def test_this_machine_must_tell_too_where_it_is_one_of_several_engine_hosts(
+    group: dict[str, object], found: int | None
+) -> None:
+    validity = contract().validity.model_copy(update={"fabric_errors_at_most": 0})
+    terms = contract().model_copy(update={"validity": validity})
+    frame = requests()
+    there = {"group": "engines", "fault": None, "coverage": 1.0, "fabric": {"errors": 0}}
+    block = good() | {"host": {"fabric": {"errors": None}, **group}, "hosts": {"e": there}}
+    said = conditions(terms, block, frame, block_statistics(frame, LEVEL))
+    (clean,) = (c for c in said if c.name == "fabric_clean")
+    assert clean.value == found
+
+
 @pytest.mark.parametrize("entry, ok", [
     ({"coverage": 1.0, "fault": None}, True),
     ({"coverage": 0.5, "fault": None}, False),

@@ -241,13 +241,13 @@ def _of_hosts(block: Block, part: str, figure: str) -> float | None:
     """The worst of this host and those observed elsewhere.
 
     Engine hosts must tell; a host that only sends requests need not have what is asked for, unless
-    it is the only one that is observed.
+    it is the only one that is observed. A block that does not say what this host is takes it for
+    one that only sends, where an engine is elsewhere.
     """
     elsewhere: Mapping[str, Mapping[str, Any]] = block.get("hosts") or {}
-    engines = [h for h in elsewhere.values() if h.get("group") == "engines"]
-    others = [h for h in elsewhere.values() if h.get("group") != "engines"]
-    must = [value(h.get(part), figure) for h in engines]
-    may = [value(h.get(part), figure) for h in [block.get("host") or {}, *others]]
+    every: list[Mapping[str, Any]] = [block.get("host") or {}, *elsewhere.values()]
+    must = [value(h.get(part), figure) for h in every if h.get("group") == "engines"]
+    may = [value(h.get(part), figure) for h in every if h.get("group") != "engines"]
     if not must:
         must, may = may[:1], may[1:]
     if None in must:

@@ -14,7 +14,7 @@ from kvgate.analyse.counters import engine_names
 from kvgate.campaign import utc_text
 from kvgate.conduct.calibration import Calibrations
 from kvgate.conduct.clients import Client, LocalClient
-from kvgate.conduct.elsewhere import Elsewhere, Watched, grown_together
+from kvgate.conduct.elsewhere import Elsewhere, Watched, group_here, grown_together
 from kvgate.contract import Contract
 from kvgate.contract_tables import Workload
 from kvgate.drive.arms import RunningArm
@@ -143,6 +143,7 @@ def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Ma
         "observation": observation.to_json(),
         "moved": moved_bytes(bench, arm, observation, watched.engine_rows(observation)),
         "host": {
+            "group": group_here(bench.inventory),
             "fabric": fabric_of(observation.host),
             "throttling": throttling_of(observation.host),
         },

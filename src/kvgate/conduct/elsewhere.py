@@ -66,6 +66,15 @@ def prepare(
     return Elsewhere(load, agents, groups)
 
 
+def group_here(inventory: Inventory) -> str | None:
+    """What this machine is in a block; None where it only conducts."""
+    here = set(inventory.local_hosts)
+    for group in ("engines", "load_clients"):
+        if here & set(inventory.group(group)):
+            return group
+    return None
+
+
 class Watched:
     """Telemetry of the hosts elsewhere during one block; a context that ends by itself."""
 
