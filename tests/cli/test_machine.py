@@ -14,6 +14,7 @@ import pytest
 
 from kvgate.cli import main
 from kvgate.commands import machine
+from kvgate.inventory import Inventory
 
 from .conftest import ROOT, Run
 
@@ -58,17 +59,56 @@ def test_the_doctor_wants_ssh_where_hosts_are_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = local_inventory(tmp_path / "inventory", 1)
-    assert "ssh" not in {c.name for c in machine.examine(folder, tmp_path)}
+    names = {c.name for c in machine.examine(folder, tmp_path)}
+    assert not names & {"ssh", "way to http://127.0.0.1:1"}
     (folder / "hosts.yml").write_text(
         (folder / "hosts.yml")
         .read_text()
         .replace("load_clients-1:", "load_clients-1: {ansible_connection: ssh}")
     )
     monkeypatch.setattr("shutil.which", lambda name, **_: None if name == "ssh" else f"/bin/{name}")
-    (ssh,) = (c for c in machine.examine(folder, tmp_path) if c.name == "ssh")
+    found = {c.name: c for c in machine.examine(folder, tmp_path)}
+    assert "way to http://127.0.0.1:1" in found
+    ssh = found["ssh"]
     assert not ssh.ok
     assert "load_clients-1" in ssh.found
     assert "OpenSSH client" in ssh.remedy
+
+
+@pytest.mark.parametrize("error, ok", [
+    (None, True),
+    (ConnectionRefusedError("no engine yet"), True),  # its host answered
+    (TimeoutError("timed out"), False),
+    (OSError("No route to host"), False),
+    (socket.gaierror("Name or service not known"), False),
+])  # fmt: skip
+def test_the_doctor_tries_the_way_to_the_engine_where_load_comes_from_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, error: OSError | None, ok: bool
+) -> None:
+    asked = []
+
+    def connect(address: tuple[str, int], _timeout_s: float) -> socket.socket:
+        asked.append(address)
+        if error is not None:
+            raise error
+        return socket.socket()
+
+    def ways(*local: str) -> list[machine.Check]:
+        groups = {"engines": ("e",), "appliances": ("a",), "load_clients": ("c",)}
+        return list(machine.way_to_engines(Inventory(
+            path="made-up", hosts=groups, local_hosts=local, rehearsal=True, contract="quick",
+            engine_role="rehearsal_engine", engine_host="10.0.0.9", engine_port=8000,
+        )))  # fmt: skip
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    assert ways("e", "c") == []
+    assert asked == []
+    for local in (("e",), ("c",), ()):
+        (way,) = ways(*local)
+        assert asked.pop() == ("10.0.0.9", 8000)
+        assert (way.name, way.ok) == ("way to http://10.0.0.9:8000", ok)
+        assert "priming and warm-up are sent from this machine" in way.found
+        assert "kvgate_engine_host" in way.remedy
 
 
 def test_the_doctor_without_an_inventory_says_where_to_run_it(kvgate: Run, tmp_path: Path) -> None:

@@ -12,16 +12,20 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvgate.commands.shown import document, say
 from kvgate.errors import EXIT_INVALID, EXIT_PASS, KvgateError
 
+if TYPE_CHECKING:
+    from kvgate.inventory import Inventory
+
 OPEN_FILES_WANTED = 1024
 OLDEST_PYTHON = (3, 11)
 ANSIBLE_TIMEOUT_S = 60
+REACH_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,7 @@ def _ports(path: Path) -> Iterator[Check]:
             f"{ssh or 'not found'}, for {', '.join(remote)}",
             "install the OpenSSH client; the other hosts are reached by it",
         )
+    yield from way_to_engines(inventory)
     if not set(inventory.group("engines")) <= set(inventory.local_hosts):
         return
     for port in sorted(
@@ -161,6 +166,33 @@ def _ports(path: Path) -> Iterator[Check]:
             "free" if free else "in use",
             f"see who holds it: ss -ltnp 'sport = :{port}'; another rehearsal may be running",
         )
+
+
+def way_to_engines(inventory: Inventory) -> Iterator[Check]:
+    """Load that comes from elsewhere leaves priming, warm-up and metrics to this machine, which
+    must reach the engines itself. A refusal is an answer: no arm is up before a gate."""
+    local = set(inventory.local_hosts)
+    if set(inventory.group("load_clients")) <= local and set(inventory.group("engines")) <= local:
+        return
+    for port in inventory.engine_ports or (inventory.engine_port,):
+        fault = _unreachable(inventory.engine_host, port)
+        yield Check(
+            f"way to http://{inventory.engine_host}:{port}",
+            fault is None,
+            f"{fault or 'reached'}; priming and warm-up are sent from this machine, whoever sends "
+            "the load",
+            "let this machine reach the engine's host: check kvgate_engine_host, routes, firewalls",
+        )
+
+
+def _unreachable(host: str, port: int) -> str | None:
+    try:
+        socket.create_connection((host, port), REACH_S).close()
+    except ConnectionRefusedError:
+        return None
+    except OSError as error:
+        return str(error) or type(error).__name__
+    return None
 
 
 def _is_free(host: str, port: int) -> bool:
