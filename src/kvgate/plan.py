@@ -17,7 +17,7 @@ from typing import Final
 from kvgate.cells import Cell, Setup, cell_in, cells_of
 from kvgate.contract import CellPlan, Contract, PairPlan
 from kvgate.contract_tables import Workload
-from kvgate.reuse import FRESH_KINDS, RESTORED_KINDS, shared_parts
+from kvgate.reuse import FRESH_KINDS, RESTORED_KINDS, SHARED_KINDS, reuse_of, shared_parts
 
 __all__ = [
     "COLD_BEFORE_WARM",
@@ -26,6 +26,7 @@ __all__ = [
     "PromptRange",
     "Session",
     "Setup",
+    "StoreShare",
     "cells_of",
     "pair_order",
     "pair_orders",
@@ -34,6 +35,7 @@ __all__ = [
     "reference_sessions",
     "requests_in",
     "seed_of",
+    "store_shares",
     "warmup_cells",
     "warmup_prompts",
 ]
@@ -244,8 +246,8 @@ def prompts_of(contract: Contract, gate: int, session: Session, cell: Cell) -> P
     if workload.kind == "miss":
         again = f"/{session.attempt}" if session.attempt else ""
         plan = contract.gate(gate).pairs
-        # Two arms have two stores and get the same prompts; one arm against itself would find in
-        # its store what its first session left there.
+        # Two arms have two stores (a contract with one for both is refused) and get the same
+        # prompts; one arm against itself would find in its store what its first session left there.
         alone = plan is None or plan.compare[0] == plan.compare[1]
         who = session.role if alone else "both"
         pool = f"g{gate}/miss/{session.run}/{cell.label}/{session.pair}/{who}{again}"

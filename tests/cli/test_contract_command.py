@@ -21,6 +21,33 @@ def test_a_good_contract_is_named_with_its_digest(kvgate: Run) -> None:
     assert told["clauses"]["1"][0] == "G1.1"
 
 
+@pytest.mark.parametrize("prefixes, share, weak", [(1, 100 * 0.75 / 48, True), (12, 18.75, False)])
+def test_a_cell_that_hardly_asks_the_store_is_warned_of(
+    kvgate: Run, tmp_path: Path, prefixes: int, share: float, weak: bool
+) -> None:
+    path = tmp_path / "c.toml"
+    workload = (
+        '[workloads.shared]\nkind = "shared_prefix"\nprompt_tokens = 2048\noutput_tokens = 64\n'
+        f"hit_ratio = 0.75\nprefixes = {prefixes}\nrequests_per_level = 6\n\n"
+    )
+    before = 'cells = [\n  { workload = "'
+    text = CONTRACT.read_text().replace("[validity]", f"{workload}[validity]", 1)
+    text = text.replace(before, f'{before}shared", levels = [8] }},\n  {{ workload = "')
+    path.write_text(text)
+    ended = kvgate("contract", "check", path)
+    (line,) = (s for s in ended.out.splitlines() if s.startswith("G3 shared@8"))
+    assert f"{share:.1f} % of its prompt tokens" in line
+    assert ("WARNING" in line) is weak
+    told = json.loads(kvgate("contract", "check", path, "--json").out)["store_shares"]
+    (cell,) = (c for c in told if c["gate"] == 3)
+    assert (cell["workload"], cell["level"], cell["weak"]) == ("shared", 8, weak)
+    assert cell["share"] == pytest.approx(share / 100)
+
+
+def test_a_contract_without_shared_beginnings_says_nothing_of_them(kvgate: Run) -> None:
+    assert "from the store" not in kvgate("contract", "check", CONTRACT).out
+
+
 @pytest.mark.parametrize("command", [["contract", "check"], ["plan", "--contract"]])
 @pytest.mark.parametrize("kind", ["missing", "folder", "empty", "binary", "not toml", "deep"])
 def test_what_is_no_contract_is_one_line(

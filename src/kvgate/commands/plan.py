@@ -67,6 +67,7 @@ def plan_command(
     with a fixed seed: the same input gives the same answer. Without options, spread and times are
     those of the contract's [planning], else assumptions for a 480B engine; it is said which.
     """
+    from kvgate.commands.contracts import store_share_lines
     from kvgate.commands.plan_document import floor_document, gate_document
     from kvgate.commands.plan_page import print_calendar, print_page
     from kvgate.commands.spread import spreads
@@ -131,6 +132,8 @@ def plan_command(
             for plan, upper in zip(plans, uppers, strict=True):
                 _print_gate(terms, plan, upper, noise, named)
             _print_floors(floor_plans)
+            for line in store_share_lines(terms):
+                say(line)
             say()
             print_calendar(terms, durations, days)
         else:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from kvgate.commands.contracts import store_share_lines
 from kvgate.commands.plan_words import does, gate_sentence, of_100, of_hours
 from kvgate.commands.shown import say, table
 from kvgate.plan import planned_setups
@@ -45,6 +46,8 @@ def print_page(
             f"{floor.clause.id} Noise floor: an arm that equals itself is found so in "
             f"{of_100(floor.p_pass)} of 100 runs of {floor.pairs} pairs."
         )
+    for line in store_share_lines(terms):
+        prose(line)
     say()
     print_calendar(terms, times, days, brief=True)
     prose("All curves: --all. Drawn: --chart FILE.svg. For a machine: --json.")
