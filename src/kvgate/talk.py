@@ -7,6 +7,7 @@ the standard library alone, for an engine host may have nothing else.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -23,6 +24,8 @@ SILENCE_S: Final = 20.0
 """An agent that hears nothing for so long is alone: it ends, and what it started with it."""
 ALIVE_EVERY_S: Final = 2.0
 _CHUNK: Final = 1 << 20
+_MOST: Final = 1 << 100
+"""No clock and no counter comes near it; what does would be infinite in a later difference."""
 
 
 def packed(message: Message) -> bytes:
@@ -43,7 +46,9 @@ class Lines:
             line = bytes(self._pending[:end])
             del self._pending[: end + 1]
             try:
-                message = json.loads(line)
+                message = json.loads(
+                    line, parse_float=_finite, parse_int=_whole, parse_constant=_no_number
+                )
             except RecursionError:
                 raise ValueError("a line nested too deeply") from None
             if not isinstance(message, dict):
@@ -59,6 +64,21 @@ class Lines:
         raw = bytes(self._pending[:most])
         del self._pending[:most]
         return raw
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _no_number(text)
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    return value if abs(value) < _MOST else int(_no_number(text))
+
+
+def _no_number(text: str) -> float:
+    # A NaN is below no limit and above none: it would pass where it is compared.
+    raise ValueError(f"{text[:40]}, which is no number that can be judged")
 
 
 class Silence(Exception):  # noqa: N818 - the word of this module

@@ -221,3 +221,20 @@ def test_nanoseconds_of_a_date_are_exact(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [10**400, -(10**400), True, None, "7", float("nan"), [1]])
 def test_what_is_no_number_is_no_measurement(value: object) -> None:
     assert number(value) is None
+
+
+_CSV = made.LMCACHE.partition("\n")[0]
+
+
+@pytest.mark.parametrize("row", [
+    "64,5,0.2,0.1,0,0,1e300,100.3", "64,5,1e300,0.1,0,0,100,100.3", "64,5,0.2,0.1,0,0,100,1e200",
+    "1e300,5,0.2,0.1,0,0,100,100.3", "64,1e30,0.2,0.1,0,0,100,100.3",
+])  # fmt: skip
+def test_a_number_that_no_table_holds_is_one_line(row: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="beyond 64 bits"):
+        read("lmcache-multi-round", made.write(tmp_path / "r.csv", f"{_CSV}\n{row}\n"))
+
+
+def test_fewer_tokens_than_none_are_no_answer(tmp_path: Path) -> None:
+    path = made.write(tmp_path / "r.csv", f"{_CSV}\n64,-5,0.2,0.1,0,0,100,100.3\n")
+    assert [r.outcome for r in read("lmcache-multi-round", path).records] == [Outcome.EMPTY]

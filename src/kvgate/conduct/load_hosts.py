@@ -28,7 +28,7 @@ from kvgate.errors import CannotMeasure
 from kvgate.load.calibrate import ErrorBudget
 from kvgate.load.job import Job, Progress, Shard, share_of
 from kvgate.load.offsets import ClockOffset, ask, estimate_offset, over_block
-from kvgate.load.parts import PartOfRun, merge_parts, shard_job
+from kvgate.load.parts import STATES, PartOfRun, merge_parts, shard_job
 from kvgate.load.run import LoadResult
 from kvgate.record import ClientReport
 from kvgate.talk import ALIVE_EVERY_S, Message
@@ -308,7 +308,10 @@ def _heard(part: Part, message: Message) -> None:
         if message.get("error"):
             part.broke(str(message["error"])[:_WORDS])
         elif message.get("report") is not None:
-            part.report = msgspec.convert(message["report"], type=ClientReport)
+            report = msgspec.convert(message["report"], type=ClientReport)
+            if report.state not in STATES:
+                raise ValueError(f"its report's state is {report.state[:40]!r}")
+            part.report = report
         if part.state != "done" and not part.stopped:
             part.fault = part.fault or f"the client ended as {part.state}"
 

@@ -193,6 +193,11 @@ class _Watch(threading.Thread):
         seen.after = estimate_offset(ask(channel.clock, ROUND_TRIPS))
 
 
+def _text(said: object) -> str:
+    """Half a surrogate, as JSON can escape one, has no place in a table of text."""
+    return str(said).encode("utf-8", "replace").decode()
+
+
 class _Told:
     """Turns what one agent says into what was seen; another boot of the host is another clock."""
 
@@ -204,7 +209,7 @@ class _Told:
     def take(self, message: Message) -> None:
         seen, ahead = self._seen, 0 if self.offset is None else self.offset.offset_ns
         if message["kind"] == "rows":
-            keys = [(str(source), str(name)) for source, name in message["keys"]]
+            keys = [(_text(source), _text(name)) for source, name in message["keys"]]
             columns = zip(message["t_ns"], message["at"], message["value"], strict=True)
             for t_ns, at, value in columns:
                 source, name = keys[at]
@@ -212,7 +217,8 @@ class _Told:
         elif message["kind"] == "looks":
             seen.good_ns.extend(int(t_ns) - ahead for t_ns in message["good_ns"])
             seen.faults += [(int(t_ns) - ahead, str(text)) for t_ns, text in message["faults"]]
-            states = [ClockState(at, real, real - at) for at, real in message["clocks"]]
+            looks = [(int(at), int(real)) for at, real in message["clocks"]]
+            states = [ClockState(at, real, real - at) for at, real in looks]
             for step in detect_steps([*self._clocks[-1:], *states]):
                 seen.steps.append({**step.to_json(), "monotonic_ns": step.monotonic_ns - ahead})
             self._clocks = states[-1:] or self._clocks

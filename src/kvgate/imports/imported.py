@@ -17,6 +17,7 @@ from kvgate.errors import UsageError
 from kvgate.record import NS_PER_S, Lack, Outcome, RequestRecord
 
 MAX_FILE_BYTES: Final = 512 << 20
+_BEYOND: Final = 1 << 63
 UNKNOWN_PROMPT: Final = ""
 """The digest of a prompt that the file does not identify: equal for all, so never unique."""
 
@@ -178,7 +179,7 @@ def record(
     Starts are whole nanoseconds: a date in seconds has no room for microseconds in a float.
     ``gaps_s`` are the gaps after the first token; a gap that is no number ends the stamps there.
     ``end_ns`` None: the last stamp. An OK without a positive TTFT or without tokens becomes EMPTY:
-    a time of zero is a time that was not taken.
+    a time of zero is a time that was not taken. Raises OverflowError beyond 64 bits.
     """
     stamps: list[int] = []
     if ttft_s is not None and ttft_s > 0:
@@ -192,6 +193,9 @@ def record(
     if outcome is Outcome.OK and (not stamps or not output_tokens):
         outcome, error = Outcome.EMPTY, error or "no token or no time to first token"
     last = stamps[-1] if stamps else None
+    whole = (start_ns, end_ns, intended_ns, prompt_tokens, output_tokens, cached_tokens, last)
+    if any(value is not None and not -_BEYOND <= value < _BEYOND for value in whole):
+        raise OverflowError
     end = last if end_ns is None else end_ns
     return RequestRecord(
         request_id=request_id,

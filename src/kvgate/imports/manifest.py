@@ -38,7 +38,20 @@ from kvgate.imports.imported import Imported, Source
 from kvgate.imports.others import evalscope, lmcache_multi_round
 from kvgate.imports.serving import sglang_bench, vllm_bench
 
-FORMATS: Final[Mapping[str, Callable[[Source, int | None], Imported]]] = {
+Reader = Callable[[Source, int | None], Imported]
+
+
+def _in_64_bits(reader: Reader) -> Reader:
+    def read(source: Source, part: int | None) -> Imported:
+        try:
+            return reader(source, part)
+        except OverflowError:
+            raise source.fault("a time or a count in it is beyond 64 bits") from None
+
+    return read
+
+
+_READERS: Final[Mapping[str, Reader]] = {
     "vllm-bench": vllm_bench,
     "sglang-bench": sglang_bench,
     "aiperf": aiperf,
@@ -47,6 +60,7 @@ FORMATS: Final[Mapping[str, Callable[[Source, int | None], Imported]]] = {
     "evalscope": evalscope,
     "lmcache-multi-round": lmcache_multi_round,
 }
+FORMATS: Final = {name: _in_64_bits(reader) for name, reader in _READERS.items()}
 MAX_BLOCKS: Final = 2000
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=400)]

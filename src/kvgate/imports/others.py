@@ -6,7 +6,16 @@ import csv
 import io
 from typing import Final
 
-from kvgate.imports.imported import Imported, Source, ns, ns_or_none, number, record, totals_of
+from kvgate.imports.imported import (
+    Imported,
+    Source,
+    count,
+    ns,
+    ns_or_none,
+    number,
+    record,
+    totals_of,
+)
 from kvgate.record import Lack, Outcome, RequestRecord
 
 _ALL_BUT_CLOCK: Final = frozenset(set(Lack) - {Lack.CLOCK})
@@ -62,7 +71,6 @@ def _cell(text: str | None) -> float | None:
 
 
 def _row(i: int, row: dict[str, float | None]) -> RequestRecord:
-    tokens, prompt = row["generation_tokens"], row["prompt_tokens"]
     launched = row["launch_time"]
     return record(
         request_id=f"import-{i}",
@@ -71,7 +79,7 @@ def _row(i: int, row: dict[str, float | None]) -> RequestRecord:
         ttft_s=row["ttft"] if launched is not None else None,
         gaps_s=(),
         end_ns=ns_or_none(row["finish_time"]),
-        prompt_tokens=None if prompt is None else int(prompt),
-        output_tokens=None if tokens is None else int(tokens),
+        prompt_tokens=count(row["prompt_tokens"]),
+        output_tokens=count(row["generation_tokens"]),
         outcome=Outcome.OK,
     )

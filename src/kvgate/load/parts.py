@@ -26,7 +26,7 @@ from kvgate.record import ClientReport
 
 _Times: TypeAlias = "tuple[array[int], array[int]]"
 """When the requests of a part were issued and when they ended, ns on our clock."""
-_STATES: Final = ("done", "interrupted", "block_deadline", "killed")
+STATES: Final = ("done", "interrupted", "block_deadline", "killed")
 
 
 def shard_job(
@@ -219,7 +219,7 @@ def _merge_reports(
 
 def worst_state(states: Sequence[str]) -> str:
     """The state of a run whose processes ended so."""
-    return max(states, key=_STATES.index)
+    return max(states, key=STATES.index)
 
 
 def _worst(values: Sequence[int | None]) -> int | None:

@@ -8,6 +8,7 @@ of a host that dies is kept. It needs Python 3.10 alone.
 from __future__ import annotations
 
 import contextlib
+import math
 import platform
 import select
 import sys
@@ -77,7 +78,8 @@ class HostAgent:
         if host is None:
             return
         for poller in (host, *self._tools):
-            rows = list(poller.take_rows())
+            # What a vendor's tool prints in place of a number is no value, and no message either.
+            rows = [row for row in poller.take_rows() if math.isfinite(row.value)]
             if rows:
                 # Columns and a list of names: a third of the size of rows.
                 keys: dict[tuple[str, str], int] = {}

@@ -6,6 +6,7 @@ of four bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -68,12 +69,15 @@ def fabric_of(host: Rows) -> Mapping[str, Any]:
         for name in host.names(source):
             series = host.series(source, name)
             growth = series[-1][1] - series[0][1] if len(series) > 1 else None
-            grown[f"{source}:{name}"] = None if growth is None or growth < 0 else growth
+            grown[f"{source}:{name}"] = (
+                growth if growth is not None and 0 <= growth < math.inf else None
+            )
 
     def total(wanted: Callable[[str], bool]) -> float | None:
         chosen = [v for key, v in grown.items() if wanted(key.rpartition(":")[2])]
         known = [v for v in chosen if v is not None]
-        return sum(known) if known and len(known) == len(chosen) else None
+        grew = sum(known) if known and len(known) == len(chosen) else math.inf
+        return grew if math.isfinite(grew) else None
 
     return {
         "ports": len(ports),
