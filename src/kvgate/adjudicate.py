@@ -17,7 +17,8 @@ import pandas as pd
 from kvgate.analyse.assemble import RawBlock, assemble
 from kvgate.analyse.configuration import configuration
 from kvgate.analyse.interrupted import interrupted_sessions, mark_interrupted
-from kvgate.analyse.results import Analysis
+from kvgate.analyse.listed import end_in
+from kvgate.analyse.results import Analysis, End
 from kvgate.campaign import (
     CampaignFacts,
     Configuration,
@@ -106,7 +107,12 @@ def adjudicate(root: Path) -> Judged:
         campaign.time_scale,
     )
     analysis = mark_interrupted(analysis, interrupted_sessions(bundle.plan))
-    analysis = replace(analysis, configuration=under_test(bundle), hours=hours_of(bundle))
+    analysis = replace(
+        analysis,
+        configuration=under_test(bundle),
+        hours=hours_of(bundle),
+        end=end_of(bundle),
+    )
     return Judged(bundle, contract, campaign, analysis, judge(contract, analysis, campaign))
 
 
@@ -114,6 +120,11 @@ def reopened_by_change(judged: Judged) -> bool:
     """Whether something changed for which the contract reopens a gate that this run builds on: then
     nothing more that it measures can count."""
     return judged.verdict.reason.code == "reopened"
+
+
+def end_of(bundle: Bundle) -> End | None:
+    """What the bundle's plan says of the run's end, beside the blocks that there are."""
+    return end_in(bundle.plan, {str(b.block.get("kind")) for b in bundle.blocks if b.block})
 
 
 def under_test(bundle: Bundle) -> Configuration:

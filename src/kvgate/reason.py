@@ -188,6 +188,11 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "the run was interrupted {n} times, the contract grants {granted}",
         "本次运行中断 {n} 次，合同只允许 {granted} 次",
     ),
+    "end_not_borne_out": (
+        "the run says that it was measured to its end, and its {n} whole pairs do not bear that "
+        "out: it was broken off, and a person must act",
+        "运行记录称已测至结束，但其 {n} 对完整测量不足以证实：实为中断，需人工处理",
+    ),
     # gate reasons
     "all_clauses_met": ("all {n} clauses are met", "全部 {n} 项条款均满足"),
     "clauses_decide": ("{verdict} because of {clauses}", "结论为{verdict}，依据条款 {clauses}"),

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from kvgate.adjudicate import Judged, campaign_facts, under_test
+from kvgate.adjudicate import Judged, campaign_facts, end_of, under_test
 from kvgate.analyse.block import BlockStatistics
 from kvgate.analyse.interrupted import interrupted_sessions, mark_interrupted
 from kvgate.analyse.results import Analysis, Answer, BlockResult
 from kvgate.conduct import finish as finish_module
 from kvgate.conduct import gate as gate_module
+from kvgate.conduct import resume as resume_module
 from kvgate.conduct import sessions as sessions_module
 from kvgate.conduct import workspace as workspace_module
 from kvgate.conduct.block import Bench, Place
@@ -131,6 +132,7 @@ class Stage:
         monkeypatch.setattr(gate_module, "adjudicate", self._judge)
         monkeypatch.setattr(finish_module, "adjudicate", self._judge)
         monkeypatch.setattr(workspace_module, "adjudicate", self._judge)
+        monkeypatch.setattr(resume_module, "adjudicate", self._judge)
         monkeypatch.setattr(gate_module, "publish", self._publish)
         monkeypatch.setattr(sessions_module, "prime", prime)
         monkeypatch.setattr(sessions_module, "still_holds", lambda *_: False)
@@ -209,7 +211,7 @@ class Stage:
             blocks=tuple(_result(b) for b in blocks),
             answers=tuple(a for b in blocks if b["kind"] == "probe" for a in _answers(b)),
             observed=(), windows=(), events=(), expected_hosts=HOSTS, time_scale=1.0,
-            configuration=under_test(bundle),
+            configuration=under_test(bundle), end=end_of(bundle),
         )  # fmt: skip
         analysis = mark_interrupted(analysis, interrupted_sessions(bundle.plan))
         judged = Judged(bundle, contract, facts, analysis, judge(contract, analysis, facts))

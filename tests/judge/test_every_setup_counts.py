@@ -12,7 +12,8 @@ from kvgate.contract import AnswersClause, CompareClause, ErrorsClause, LimitCla
 from kvgate.contract_tables import Parallelism, Text
 from kvgate.decide.answers import judge_answers, judge_errors
 from kvgate.decide.compare import judge_compare, look_plan
-from kvgate.decide.judge import _measured, all_pairs
+from kvgate.decide.ended import all_pairs
+from kvgate.decide.judge import _measured
 from kvgate.decide.limits import judge_limit
 from kvgate.verdict import Verdict
 

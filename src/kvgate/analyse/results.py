@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 import numpy as np
@@ -124,6 +125,33 @@ class SoakEvent:
     cause: Reason | None = None
 
 
+class Ending(StrEnum):
+    """Why nothing more was measured; ``plan.json`` holds it under ``ended``."""
+
+    TARGET = "target"  # everything that was planned is measured
+    ENOUGH = "enough"  # no further pair could change what the clauses say
+    UNUSABLE = "unusable"  # not one pair could be used, so more of the same would not help
+    REOPENED = "reopened"  # a change reopened a gate that this run builds on
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What ``plan.json`` says of a run that says that it ended.
+
+    ``why`` is None for a word that no run writes. ``pairs`` are those whose sessions ended, in the
+    setup that has the fewest; ``running`` and ``broken`` are numbers of sessions: those that never
+    ended, and those without a whole pair. ``sessions`` are the ones that ended; ``long_run``: there
+    is a whole block of a long run.
+    """
+
+    why: Ending | None
+    pairs: int = 0
+    running: tuple[int, ...] = ()
+    broken: tuple[int, ...] = ()
+    sessions: tuple[int, ...] = ()
+    long_run: bool = False
+
+
 Configuration = Mapping[str, Mapping[str, str]]
 """What was under test: kind (engine, tuning, ...) -> place -> what it said."""
 
@@ -135,7 +163,7 @@ class Analysis:
     ``samples`` holds, by block number, the single values of good requests, "ttft_s" and "itl_s" in
     campaign seconds, for whoever shows a distribution; no clause is judged by them.
     ``configuration`` is what was under test, kind -> place -> what it said; ``hours`` is how long
-    the run took, None where its evidence does not tell.
+    the run took, None where its evidence does not tell. ``end`` is what the run says of its end.
     """
 
     blocks: tuple[BlockResult, ...]
@@ -150,3 +178,4 @@ class Analysis:
     hours: float | None = None
     copied: tuple[tuple[int, int], ...] = ()
     soak_exclusions: tuple[Exclusion, ...] = ()
+    end: End | None = None

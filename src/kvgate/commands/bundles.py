@@ -140,20 +140,30 @@ def report_command(
     PDF and HTML hold all the bundles in one document; JUnit and CSV are one file per bundle. A run
     that was broken off after its measurement had ended is judged and sealed first.
     """
-    from kvgate.conduct.finish import finish, has_ended
+    from kvgate.conduct.finish import finish, has_ended, in_its_campaign
     from kvgate.conduct.workspace import Workspace
     from kvgate.evidence.verify import verify
     from kvgate.report import blocks_csv, render_html, render_junit, render_pdf
     from kvgate.report.publish import report_input
     from kvgate.report.render import write_file
 
+    copies = set()
     for path in bundles:
-        if has_ended(require_bundle(path)):
-            finish(path)
-            note(f"{path}: was measured to its end and not sealed: it is judged and sealed now")
+        if not has_ended(require_bundle(path)):
+            continue
+        if not in_its_campaign(path):
+            copies.add(path)
+            continue
+        finish(path)
+        note(f"{path}: was measured to its end and not sealed: it is judged and sealed now")
     all_judged = [judged_bundle(path) for path in bundles]
     for path, judged in zip(bundles, all_judged, strict=True):
-        if judged.bundle.manifest is None:
+        if path in copies:
+            note(
+                f"{path}: not sealed, and not in the campaign that opened it: the report is of a "
+                "run that counts for nothing; run `kvgate report` on it there, which seals it"
+            )
+        elif judged.bundle.manifest is None:
             note(f"{path}: not sealed: the report is of a run that counts for nothing")
         elif problems := verify(path):
             raise CannotMeasure(
@@ -164,7 +174,14 @@ def report_command(
         elif stored_verdict(judged) != "identical":
             note(f"{path}: this version judges otherwise than the stored verdict says")
     folder = out or bundles[0].resolve().parent / "reports"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"no reports can be put there: {error.strerror}",
+            where=str(folder),
+            remedy="name another folder with --out",
+        ) from error
     items = [report_input(j, Workspace(j.bundle.root.resolve().parent).history())
              for j in all_judged]  # fmt: skip
     name = "+".join(path.resolve().name for path in bundles)

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from kvgate.analyse.listed import ENDED, Entry, broken_sessions, setup_in
 from kvgate.analyse.results import INTERRUPTED
 from kvgate.cells import Setup
 from kvgate.errors import CannotMeasure
 from kvgate.evidence import layout
 from kvgate.evidence.bundle import Bundle, load_bundle
 from kvgate.evidence.journal import Journal
-
-RUNNING: Final = "running"
-ENDED: Final = "ended"
-
-Entry = Mapping[str, Any]
-"""One session as ``plan.json`` lists it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,32 +63,6 @@ class Earlier:
 
     def _of(self, pair: int | None, setup: Setup) -> Iterator[Entry]:
         return (s for s in self.sessions if s["pair"] == pair and setup_in(s) == setup)
-
-
-def setup_in(session: Entry) -> Setup:
-    """The setup of a session of ``plan.json``; the plain one where it names none."""
-    named = session.get("setup")
-    return Setup(**named) if isinstance(named, Mapping) else Setup()
-
-
-def broken_sessions(sessions: Sequence[Entry]) -> tuple[int, ...]:
-    """Numbers of the sessions that an interruption spoilt and that are not marked so yet.
-
-    A session counts when it ran to its end and so did its partner in the same setup: two sessions
-    are a pair only next to each other, so the whole half of a broken pair is measured anew. Nothing
-    else is looked at, least of all what was measured.
-    """
-    alive = [s for s in sessions if s.get("state", RUNNING) != INTERRUPTED]
-    broken = []
-    for session in alive:
-        partners = [
-            s for s in alive if s["pair"] == session["pair"] and setup_in(s) == setup_in(session)
-        ]
-        needed = 1 if session["pair"] is None else 2
-        whole = len(partners) == needed and all(s.get("state") == ENDED for s in partners)
-        if not whole:
-            broken.append(int(session["number"]))
-    return tuple(broken)
 
 
 def after_interruption(plan: Entry, finished_blocks: Iterable[int], *, extension: bool) -> Earlier:
@@ -185,10 +154,15 @@ def carry_over(journal: Journal, bundle: Path) -> Earlier:
     )  # fmt: skip
     journal.write_json(
         layout.PLAN,
-        {**plan, "sessions": list(earlier.sessions), "primed": {}, "environment": {},
+        {**without_end(plan), "sessions": list(earlier.sessions), "primed": {}, "environment": {},
          "carried_blocks": earlier.next_block},
     )  # fmt: skip
     return earlier
+
+
+def without_end(plan: Entry) -> dict[str, Any]:
+    """``plan`` of a run that goes on: what it said of its end is no longer so."""
+    return {key: said for key, said in plan.items() if key != "ended"}
 
 
 def block_digests(root: Path, n: int) -> dict[str, str]:

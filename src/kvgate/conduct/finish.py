@@ -1,21 +1,24 @@
 """From the end of a measurement to its seal: judge, write the verdict, seal, note it.
 
 Nothing here measures, and every step may be cut off and taken again: what was measured to its end
-is never measured twice and never lost. ``times.json`` says that a measurement ended.
+is never measured twice and never lost. That a measurement ended is said by ``times.json`` and by
+``plan.json``, and borne out by what was measured: else it was broken off.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
 import kvgate
-from kvgate.adjudicate import TIMES, Judged, adjudicate, campaign_facts
+from kvgate.adjudicate import TIMES, Judged, adjudicate, campaign_facts, end_of
 from kvgate.campaign.complete import PUT_BACK
 from kvgate.conduct.earlier import changed_block
 from kvgate.conduct.openings import note_sealed
 from kvgate.conduct.workspace import Workspace
 from kvgate.contract import Contract
+from kvgate.decide.ended import broken_off
 from kvgate.errors import GateClosed
 from kvgate.evidence import layout
 from kvgate.evidence.bundle import Bundle, load_bundle
@@ -30,15 +33,35 @@ REMEDY: Final = (
 
 
 def has_ended(root: Path) -> bool:
-    """Whether the bundle's measurement ran to its end and nobody sealed it."""
+    """Whether the bundle says that its measurement ran to its end, and nobody sealed it."""
     state = read_state(root)
     if state is None or state.state == "sealed":
         return False
-    return (read_object(root, TIMES) or {}).get("ended_at") is not None
+    if (read_object(root, TIMES) or {}).get("ended_at") is None:
+        return False
+    end = end_of(load_bundle(root))
+    return end is not None and end.why is not None and not end.running
+
+
+def in_its_campaign(root: Path) -> bool:
+    """Whether the bundle lies in the campaign that opened it, and a seal can be noted there."""
+    bundle = load_bundle(root)
+    facts = campaign_facts(bundle.campaign or {}, where=str(root))
+    folder = root.resolve().parent
+    writable = os.access(folder, os.W_OK) and os.access(root, os.W_OK)
+    return (
+        writable
+        and facts.name == folder.name
+        and any(
+            (noted.gate, noted.run, noted.sha256) == (facts.gate, facts.run, facts.opened_sha256)
+            for noted in Workspace(folder).witnesses().noted
+        )
+    )
 
 
 def to_finish(space: Workspace, gate: int, contract: Contract) -> Path | None:
-    """The gate's newest bundle where it was measured to its end and not sealed; else None.
+    """The gate's newest bundle where it was measured to its end and not sealed; else None, also
+    where its sessions and pairs do not bear out the end that it notes: that run was broken off.
 
     Raises GateClosed where it was measured under another contract, its blocks were changed, or it
     was sealed before.
@@ -61,7 +84,7 @@ def to_finish(space: Workspace, gate: int, contract: Contract) -> Path | None:
             remedy=f"finish it first: kvgate report {root}",
         )
     check_unchanged(bundle)
-    return root
+    return None if broken_off(adjudicate(root).verdict) else root
 
 
 def check_unchanged(bundle: Bundle) -> None:
@@ -82,8 +105,11 @@ def conclude(journal: Journal) -> Judged:
     Raises CannotMeasure where the evidence cannot be judged or the disk refuses; a second call on
     the reopened bundle does the rest.
     """
+    return _concluded(journal, adjudicate(journal.root))
+
+
+def _concluded(journal: Journal, judged: Judged) -> Judged:
     root = journal.root
-    judged = adjudicate(root)
     journal.write_bytes(layout.VERDICT, judged.verdict_json)
     facts = judged.campaign
     before = facts.predecessor
@@ -98,11 +124,18 @@ def conclude(journal: Journal) -> Judged:
 
 def finish(root: Path) -> Judged:
     """Conclude a bundle that was measured to its end. Raises as :func:`conclude`, GateClosed where
-    a block was changed, UsageError while another run writes it."""
+    a block was changed or it was broken off, UsageError while another run writes it."""
     check_unchanged(load_bundle(root))
-    campaign_facts(load_bundle(root).campaign or {}, where=str(root))
+    judged = adjudicate(root)
+    if broken_off(judged.verdict):
+        raise GateClosed(
+            f"{root.name} notes an end that its sessions and pairs do not bear out: it was broken "
+            "off and is not sealed",
+            where=str(root),
+            remedy="run the gate again: it goes on with what stands",
+        )
     with Journal.open_existing(root) as journal:
-        return conclude(journal)
+        return _concluded(journal, judged)
 
 
 def note_seal(root: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import kvgate
 from kvgate.adjudicate import TIMES, Judged, adjudicate, reopened_by_change
+from kvgate.analyse.results import Ending
 from kvgate.campaign import CampaignFacts, Mode, Opening, open_gate, utc_text
 from kvgate.conduct.agreement import check_agreement
 from kvgate.conduct.block import Bench
@@ -39,6 +40,7 @@ from kvgate.contract import Contract
 from kvgate.drive.arms import Arms, play_log
 from kvgate.drive.playbooks import Playbooks, PlayResult
 from kvgate.errors import GateClosed, Interrupted, KvgateError, UsageError
+from kvgate.evidence import layout
 from kvgate.evidence.journal import Journal
 from kvgate.evidence.strict_json import read_object
 from kvgate.inventory import Inventory
@@ -271,12 +273,18 @@ def _measure(
             progress.gate(gate, terms.title.en, sessions.steps() + 2)
             _facts(bench, arms, device=None, went_on=bool(earlier.environment))
             # What changed so that the contract reopens an earlier gate is sealed, not measured.
-            if not reopened_by_change(adjudicate(journal.root)):
+            if reopened_by_change(adjudicate(journal.root)):
+                sessions.end(Ending.REOPENED)
+            else:
                 sessions.measure()
         elif terms.soak is not None:
             progress.gate(gate, terms.title.en, 14)
             _facts(bench, arms, device=None)
-            if not reopened_by_change(adjudicate(journal.root)):
+            if reopened_by_change(adjudicate(journal.root)):
+                journal.write_json(
+                    layout.PLAN, {"gate": gate, "sessions": [], "ended": Ending.REOPENED}
+                )
+            else:
                 measure_soak(bench, arms, terms.soak, lambda: adjudicate(journal.root))
         else:
             progress.gate(gate, terms.title.en, 3)
@@ -290,8 +298,8 @@ def _measure(
             progress.step()
             _facts(bench, arms, device if isinstance(device, Mapping) else None)
             journal.write_json(
-                "plan.json",
-                {"gate": gate, "sessions": [], "environment": environment},
+                layout.PLAN,
+                {"gate": gate, "sessions": [], "environment": environment, "ended": Ending.TARGET},
             )
         # Before anything is stopped: from here on nothing needs to be measured again.
         journal.write_json(TIMES, {"ended_at": utc_text(datetime.now(UTC))})

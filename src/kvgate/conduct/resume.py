@@ -14,25 +14,27 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from kvgate.adjudicate import campaign_facts
+from kvgate.adjudicate import adjudicate, campaign_facts, end_of
+from kvgate.analyse.listed import broken_sessions
 from kvgate.analyse.results import INTERRUPTED
 from kvgate.campaign import CampaignFacts, Mode, utc_text
 from kvgate.conduct.earlier import (
     Earlier,
     after_interruption,
     block_digests,
-    broken_sessions,
     changed_block,
+    without_end,
 )
 from kvgate.conduct.workspace import Workspace
 from kvgate.conduct.world import PUT_BACK, World, boot_id, changed_world
 from kvgate.contract import Contract
+from kvgate.decide.ended import broken_off
 from kvgate.errors import GateClosed, KvgateError
 from kvgate.evidence import layout
 from kvgate.evidence.bundle import Bundle, load_bundle
 from kvgate.evidence.journal import CRASHED, Journal
 from kvgate.evidence.seal import read_state
-from kvgate.verdict import Interruption
+from kvgate.verdict import Interruption, Verdict
 
 CONTINUED_GATES: Final = frozenset({3})
 """The main gate alone is dear enough. A soak with a gap in its observation would be INVALID, and
@@ -57,10 +59,14 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class PastInterruptions:
-    """How often a gate was interrupted in all its counted runs, and the last run, if unfinished."""
+    """How often a gate was interrupted in all its counted runs, and the last run, if unfinished.
+
+    ``sealed`` is the name of a run that was sealed although it was broken off, empty without one.
+    """
 
     count: int
     unfinished: Unfinished | None
+    sealed: str = ""
 
 
 def past_interruptions(space: Workspace, gate: int) -> PastInterruptions:
@@ -70,18 +76,32 @@ def past_interruptions(space: Workspace, gate: int) -> PastInterruptions:
     """
     count = 0
     last: Unfinished | None = None
+    untrue = ""
     for run, path in space.bundles(gate):
         state = read_state(path)
         if state is not None and state.state == "sealed":
             sealed = _sealed_facts(path)
             if sealed is not None and sealed.mode is Mode.COUNTED:
-                count, last = count + len(sealed.interruptions), None
+                broken = _sealed_broken_off(path)
+                untrue = path.name if broken else untrue
+                count, last = count + len(sealed.interruptions) + broken, None
             continue
         found = _unfinished(run, path)
         if found is not None:
             noted = 0 if found.facts is None else len(found.facts.interruptions)
             count, last = count + noted + found.measured, found
-    return PastInterruptions(count, last)
+    return PastInterruptions(count, last, untrue)
+
+
+def _sealed_broken_off(path: Path) -> bool:
+    """Whether a sealed run notes an end that its evidence does not bear out."""
+    try:
+        bundle = load_bundle(path)
+        if end_of(bundle) is None or (bundle.verdict or {}).get("verdict") != Verdict.INVALID:
+            return False  # such a run is INVALID, or its FAIL stands all the same
+        return broken_off(adjudicate(path).verdict)
+    except KvgateError:
+        return False  # damaged evidence, which closes the campaign elsewhere
 
 
 def _sealed_facts(path: Path) -> CampaignFacts | None:
@@ -116,7 +136,13 @@ def _unfinished(run: int, path: Path) -> Unfinished | None:
 
 
 def check_interruptions(contract: Contract, gate: int, past: PastInterruptions) -> None:
-    """Raises GateClosed where the contract grants no more interruptions."""
+    """Raises GateClosed where the contract grants no more interruptions, or where one was sealed
+    as an end: nobody can go on with that run, and another would be a fresh draw."""
+    if past.sealed:
+        raise GateClosed(
+            f"{past.sealed} was broken off and sealed as if it had ended: G{gate} is on HOLD",
+            remedy="a person must act: start a new campaign with --campaign NAME",
+        )
     granted = contract.gate(gate).interruptions
     if past.count > granted:
         raise GateClosed(
@@ -204,7 +230,8 @@ def resume(
         facts = replace(facts, interruptions=(*facts.interruptions, note))
     journal.write_json(layout.CAMPAIGN, facts)
     if earlier.sessions:
-        journal.write_json(layout.PLAN, {**plan, "sessions": list(earlier.sessions)})
+        going_on = {**without_end(plan), "sessions": list(earlier.sessions)}
+        journal.write_json(layout.PLAN, going_on)
     for n in unfinished:
         journal.discard_block(n)
     return earlier, facts

@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from types import MappingProxyType
 from typing import Any
 
 from kvgate.adjudicate import Judged, reopened_by_change
 from kvgate.analyse.counters import ENGINE, seen_after
+from kvgate.analyse.listed import ENDED, RUNNING
+from kvgate.analyse.results import Ending
 from kvgate.conduct.block import Bench, Place, measure_block
-from kvgate.conduct.earlier import ENDED, RUNNING, Earlier, block_digests
+from kvgate.conduct.earlier import Earlier, block_digests
 from kvgate.conduct.prime import Primed, pools_of, prime, send, still_holds, tokens_of
 from kvgate.conduct.world import PUT_BACK, boot_id, changed_engine
-from kvgate.contract import CompareClause, Contract, PairPlan
-from kvgate.criterion import Effect
-from kvgate.decide.judge import all_pairs
+from kvgate.contract import Contract, PairPlan
+from kvgate.decide.ended import target_of, why_enough
 from kvgate.drive.arms import Arms, RunningArm
 from kvgate.errors import GateClosed
 from kvgate.plan import (
@@ -31,7 +33,6 @@ from kvgate.plan import (
     warmup_cells,
     warmup_prompts,
 )
-from kvgate.verdict import Verdict
 
 
 def planned_sessions(contract: Contract, gate: int, plan: PairPlan, *, extension: bool) -> int:
@@ -60,8 +61,7 @@ class Sessions:
         self._judge_now = judge_now
         self._numbers = itertools.count(earlier.next_block)
         self._first_pair = earlier.next_pair
-        # An extension may go on to the contract's limit; a first run stops where it was planned.
-        self._target = plan.max_pairs if earlier.extension else plan.planned_pairs
+        self._target = target_of(plan, extension=earlier.extension)
         self._primed: dict[str, Primed] = {}
         self._sessions: list[dict[str, Any]] = [dict(s) for s in earlier.sessions]
         self._environment: dict[str, dict[str, Any]] = {
@@ -108,9 +108,16 @@ class Sessions:
         Where a run goes on, the judge is asked first: the pairs that stand may be enough already,
         and the looks that were taken at them stay taken.
         """
+        self.end(self._until_enough())
+
+    def end(self, why: Ending) -> None:
+        """Note why nothing more is measured; a run without this note was broken off."""
+        self._write_plan({"ended": why})
+
+    def _until_enough(self) -> Ending:
         first = self._first_pair
-        if first >= self._plan.min_pairs and self._enough(self._judge_now(), first):
-            return
+        if first >= self._plan.min_pairs and (why := self._enough(first)) is not None:
+            return why
         kept: set[str] = set()
         written: dict[str, dict[PromptRange, int]] = {}
         for arm, setup, pools in self._to_prime():
@@ -129,7 +136,7 @@ class Sessions:
             self._primed[store] = replace(primed, tokens=sum(sent.values()))
         for reference in self._references():
             if not self._session(reference, reference.setup.of("reference")):
-                return
+                return Ending.REOPENED
         for pair in range(first, self._target + self._plan.spare_pairs):
             orders = pair_orders(
                 self._bench.contract, self._bench.gate, self._plan, pair, self._run
@@ -139,9 +146,10 @@ class Sessions:
                     continue  # measured whole before the interruption
                 for session in order.sessions:
                     if not self._session(session, order.setup.of(f"pair {pair + 1}")):
-                        return
-            if pair + 1 >= self._plan.min_pairs and self._enough(self._judge_now(), pair + 1):
-                return
+                        return Ending.REOPENED
+            if pair + 1 >= self._plan.min_pairs and (why := self._enough(pair + 1)) is not None:
+                return why
+        return Ending.TARGET
 
     def _primed_before(self, store: str) -> Primed | None:
         """What the store was primed with before an interruption, where it vouches for it still."""
@@ -238,35 +246,17 @@ class Sessions:
                 remedy=PUT_BACK,
             )
 
-    def _enough(self, judged: Judged, pairs: int) -> bool:
-        """Whether another pair could still change something the contract lets it change."""
+    def _enough(self, pairs: int) -> Ending | None:
+        """Why another pair could change nothing that the contract lets it change; else None."""
+        judged = self._judge_now()
         if reopened_by_change(judged):
-            return True
-        compared = [
-            c
-            for clause, c in zip(
-                judged.contract.gate(self._bench.gate).clause, judged.verdict.clauses, strict=True
-            )
-            if isinstance(clause, CompareClause) and clause.effect is not Effect.SAME
-        ]
-        if any(c.verdict is Verdict.FAIL for c in judged.verdict.clauses):
-            return True
-        pairs_so_far = all_pairs(judged.contract, self._bench.gate, judged.analysis)
-        at_fault = {p.number for p in pairs_so_far if p.against_appliance}
-        if not any(p.valid for p in pairs_so_far) and not (
-            0 < len(at_fault) < self._plan.min_pairs
-        ):
-            # Not one usable pair after min_pairs: more of the same will not help, unless what
-            # speaks against the appliance is not yet enough to hold it against it.
-            return True
-        wanted = self._plan.min_pairs if compared else self._target
-        settled = all(c.verdict is Verdict.PASS for c in judged.verdict.clauses)
-        fewest = _fewest_valid(judged, self._bench.gate)
-        if settled and fewest >= wanted:
-            return True
-        return pairs >= self._target and fewest >= self._target
+            return Ending.REOPENED
+        return why_enough(
+            judged.contract, self._bench.gate, judged.analysis, judged.verdict.clauses,
+            pairs=pairs, extension=self._earlier.extension,
+        )  # fmt: skip
 
-    def _write_plan(self) -> None:
+    def _write_plan(self, more: Mapping[str, Any] = MappingProxyType({})) -> None:
         bench = self._bench
         bench.journal.write_json(
             "plan.json",
@@ -287,14 +277,6 @@ class Sessions:
                 "primed": {store: asdict(one) for store, one in self._primed.items()},
                 "sessions": self._sessions,
                 "environment": self._environment,
+                **more,
             },
         )
-
-
-def _fewest_valid(judged: Judged, gate: int) -> int:
-    """The number of valid pairs in the cell that has the fewest."""
-    counts: dict[str, int] = {}
-    for pair in all_pairs(judged.contract, gate, judged.analysis):
-        label = pair.reference.cell.label
-        counts[label] = counts.get(label, 0) + pair.valid
-    return min(counts.values(), default=0)

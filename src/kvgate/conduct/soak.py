@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from kvgate.adjudicate import Judged, reopened_by_change
+from kvgate.analyse.results import Ending
 from kvgate.campaign import utc_text
 from kvgate.cells import cell_in, soak_setup
 from kvgate.conduct.block import (
@@ -81,6 +82,7 @@ def measure_soak(bench: Bench, arms: Arms, plan: SoakPlan, judge_now: Callable[[
     judged = judge_now()
     if reopened_by_change(judged):
         bench.progress.note(f"nothing more is measured: {judged.verdict.reason}")
+        _write_plan(bench, plan, environment, Ending.REOPENED)
         return
     _run(bench, arms, plan, arm, pool, primed)
     try:
@@ -88,6 +90,7 @@ def measure_soak(bench: Bench, arms: Arms, plan: SoakPlan, judge_now: Callable[[
     except CannotMeasure as fault:
         # What was measured stands; without this witness less of it can be held against anybody.
         bench.progress.note(f"the reference could not be asked again after the soak: {fault}")
+    _write_plan(bench, plan, environment, Ending.TARGET)
 
 
 def pool_size(contract: Contract, plan: SoakPlan) -> int:
@@ -121,11 +124,14 @@ def _reference(
     measure_block(bench, arm, Place(n, n, session, 0), session.cells[0])
 
 
-def _write_plan(bench: Bench, plan: SoakPlan, environment: Mapping[str, Any]) -> None:
+def _write_plan(
+    bench: Bench, plan: SoakPlan, environment: Mapping[str, Any], ended: Ending | None = None
+) -> None:
     bench.journal.write_json(
         "plan.json",
         {"gate": bench.gate, "soak": plan.model_dump(mode="json"),
-         "environment": dict(environment), "sessions": []},
+         "environment": dict(environment), "sessions": [],
+         **({} if ended is None else {"ended": ended})},
     )  # fmt: skip
 
 

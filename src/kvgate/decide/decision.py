@@ -87,18 +87,22 @@ def decide(
     broken: Broken | None,
     deadline: DeadlineState | None,
     deadline_waived: bool,
+    untrue_end: Reason | None = None,
 ) -> tuple[Decision | None, Reason]:
     """What follows under the contract; a run that does not count is followed by nothing.
 
     A waived clause no longer decides, but it makes no PASS: the gate then proceeds "under waiver".
     A gate that comes after its deadline gets the contract's decision for that instead of any that
-    would let the campaign go on.
+    would let the campaign go on. ``untrue_end`` is why a run that says that it ended did not: a
+    rerun would draw afresh what was seen in it.
     """
     if campaign.mode is not Mode.COUNTED:
         return None, Reason("does_not_count", {"mode": campaign.mode})
     if broken is not None:
         told = {**_told(broken.change), "gate": broken.gate}
         return Decision.HOLD, Reason("reopened", told)
+    if untrue_end is not None and verdict is not Verdict.FAIL:
+        return Decision.HOLD, untrue_end
     decision, why = _in_time(contract, campaign, verdict, clauses, pairs)
     late = deadline is not None and deadline.missed_by_days > 0 and not deadline_waived
     if late and deadline is not None and decision is not Decision.STOP_LOSS:

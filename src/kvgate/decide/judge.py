@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvgate.analyse.interrupted import as_first_measured, never_repeated
-from kvgate.analyse.pairs import Pair, cell_pairs, exclusions
+from kvgate.analyse.pairs import Pair, exclusions
 from kvgate.analyse.results import Analysis
 from kvgate.campaign import CampaignFacts, deadline_of, deadline_state, moment_of
 from kvgate.cells import Setup, cells_of, in_setups, measured_in, of_clause
@@ -21,6 +21,7 @@ from kvgate.decide.alike import arms_differ
 from kvgate.decide.answers import judge_answers, judge_errors
 from kvgate.decide.compare import judge_compare
 from kvgate.decide.decision import broken_by_change, decide, of_campaign
+from kvgate.decide.ended import NOT_BORNE_OUT, all_pairs, borne_out
 from kvgate.decide.information import informative
 from kvgate.decide.limits import judge_limit
 from kvgate.decide.stop import spent, stop_record
@@ -40,15 +41,23 @@ def judge(contract: Contract, analysis: Analysis, campaign: CampaignFacts) -> Ga
     gone = let_go(waivers)
     clauses = with_waivers(clauses, gone)
     broken = broken_by_change(contract, campaign, analysis.configuration)
+    untrue = _untrue_end(contract, analysis, campaign, clauses, reopened=broken is not None)
+    if untrue is not None:
+        clauses = tuple(
+            replace(c, verdict=Verdict.INVALID, reason=untrue) if c.verdict is Verdict.PASS else c
+            for c in clauses
+        )
     # What was measured after such a change is held against nobody and lets nobody pass.
     verdict = worst(c.verdict for c in clauses) if broken is None else Verdict.INVALID
+    if untrue is not None and verdict is not Verdict.FAIL:
+        verdict = Verdict.INVALID
     pairs = pairs_measured(contract, gate, analysis)
     as_of = moment_of(campaign.as_of)
     began = moment_of(campaign.began or campaign.as_of)
     deadline = deadline_state(contract, gate, began, as_of)
     word = deadline_of(gate)
     decision, why = decide(
-        contract, campaign, verdict, clauses, pairs, broken, deadline, word in gone
+        contract, campaign, verdict, clauses, pairs, broken, deadline, word in gone, untrue
     )  # fmt: skip
     late = {word} if deadline is not None and deadline.missed_by_days else set()
     used = frozenset({c.clause for c in clauses if c.waived} | late)
@@ -64,7 +73,7 @@ def judge(contract: Contract, analysis: Analysis, campaign: CampaignFacts) -> Ga
         contract_digest=contract.digest,
         judged_by=f"kvgate {campaign.kvgate_version}",
         verdict=verdict,
-        reason=why if broken is not None else _gate_reason(verdict, clauses),
+        reason=_gate_reason(verdict, clauses, why if broken is not None else untrue),
         decision=decision,
         decision_reason=why,
         clauses=clauses,
@@ -73,6 +82,7 @@ def judge(contract: Contract, analysis: Analysis, campaign: CampaignFacts) -> Ga
             *of_campaign(contract, campaign, analysis.configuration, waivers),
             *informative(contract, gate, analysis, clauses),
             *_interruption_finding(analysis, campaign),
+            *(() if untrue is None else (untrue,)),
         ),
         pairs_measured=pairs,
         blocks_measured=len(analysis.blocks),
@@ -185,22 +195,27 @@ def _interruption_finding(analysis: Analysis, campaign: CampaignFacts) -> tuple[
     return (Reason("gone_on", {"n": len(campaign.interruptions), "blocks": blocks}),)
 
 
+def _untrue_end(
+    contract: Contract,
+    analysis: Analysis,
+    campaign: CampaignFacts,
+    clauses: tuple[ClauseVerdict, ...],
+    *,
+    reopened: bool,
+) -> Reason | None:
+    """That the run was broken off although it says that it ended; None where it did end."""
+    extension = campaign.extends is not None
+    if borne_out(
+        contract, campaign.gate, analysis, clauses, extension=extension, reopened=reopened
+    ):
+        return None
+    return Reason(NOT_BORNE_OUT, {"n": 0 if analysis.end is None else analysis.end.pairs})
+
+
 def missing_blocks(analysis: Analysis) -> tuple[int, ...]:
     """Numbers of blocks that are not there: a run numbers what it measured from 0 without a gap."""
     numbers = {b.n for b in analysis.blocks}
     return tuple(sorted(set(range(max(numbers, default=-1))) - numbers))
-
-
-def all_pairs(contract: Contract, gate: int, analysis: Analysis) -> tuple[Pair, ...]:
-    """The pairs of every cell of the gate's plan."""
-    plan = contract.gate(gate).pairs
-    if plan is None:
-        return ()
-    return tuple(
-        pair
-        for cell in dict.fromkeys(cells_of(plan.cells))
-        for pair in cell_pairs(analysis, cell).pairs
-    )
 
 
 def _pairs_for(
@@ -231,7 +246,11 @@ def pairs_measured(contract: Contract, gate: int, analysis: Analysis) -> int:
     return len({pair.number for pair in all_pairs(contract, gate, analysis)})
 
 
-def _gate_reason(verdict: Verdict, clauses: tuple[ClauseVerdict, ...]) -> Reason:
+def _gate_reason(
+    verdict: Verdict, clauses: tuple[ClauseVerdict, ...], no_measurement: Reason | None
+) -> Reason:
+    if no_measurement is not None and verdict is Verdict.INVALID:
+        return no_measurement
     if verdict is Verdict.PASS:
         return Reason("all_clauses_met", {"n": len(clauses)})
     deciding = ", ".join(c.clause for c in clauses if c.verdict is verdict)
