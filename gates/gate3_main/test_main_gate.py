@@ -51,3 +51,18 @@ def test_a_miss_costs_no_more_than_on_the_reference(verdict: ClauseVerdict) -> N
 @clause("G3.9")
 def test_throughput_of_engines_that_share_the_host_rises(verdict: ClauseVerdict) -> None:
     assert verdict.accepted, verdict.reason
+
+
+@clause("G3.10")
+def test_tail_of_engines_that_share_the_host_is_not_worse(verdict: ClauseVerdict) -> None:
+    assert verdict.accepted, verdict.reason
+
+
+@clause("G3.11")
+def test_tail_of_inter_token_latency_is_not_worse(verdict: ClauseVerdict) -> None:
+    assert verdict.accepted, verdict.reason
+
+
+@clause("G3.12")
+def test_a_miss_costs_engines_that_share_the_host_no_more(verdict: ClauseVerdict) -> None:
+    assert verdict.accepted, verdict.reason

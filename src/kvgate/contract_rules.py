@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from kvgate.cells import AXES, DEFAULT, LOCAL, Cell, cells_of, in_setups, measured_in, of_clause
+from kvgate.cells import (
+    AXES,
+    DEFAULT,
+    LOCAL,
+    Cell,
+    cell_in,
+    cells_of,
+    in_setups,
+    measured_in,
+    of_clause,
+)
 from kvgate.contract_gates import (
     AnswersClause,
     CellPlan,
@@ -21,7 +31,7 @@ from kvgate.contract_gates import (
     PairPlan,
     SoakPlan,
 )
-from kvgate.contract_tables import Arm, Parallelism, Workload
+from kvgate.contract_tables import Arm, Distance, Parallelism, Workload
 from kvgate.criterion import BLOCK_STATISTICS, LESS_IS_BETTER, METRICS, Effect, Metric, Source
 from kvgate.reuse import FRESH_KINDS
 
@@ -65,6 +75,7 @@ def inconsistencies(
             seen.add(clause.id)
             for key, told in _clause(terms, clause, arms):
                 yield f"{path}.{key}", told
+    yield from _ways(gates, axes)
 
 
 def _plan(
@@ -146,6 +157,29 @@ def _setups(terms: GateTerms, axes: Axes) -> Iterator[Problem]:
                     yield f"pairs.{key}", f"{told} of {name}"
 
 
+def _ways(gates: Gates, axes: Axes) -> Iterator[Problem]:
+    """A distance is a gain over the plain way, so the plain way must be known."""
+    far = next((n for terms in gates.values() for n in _distances(terms) if n != LOCAL), None)
+    local = axes["distance"].get(LOCAL)
+    if local is None and far is not None:
+        yield (
+            f"distance.{far}",
+            f"{far} is planned: say in [distance.{LOCAL}] what the plain way is",
+        )
+    elif isinstance(local, Distance) and local.round_trip_ms_at_most is None:
+        told = "missing key: else a way that was long before is not seen"
+        yield f"distance.{LOCAL}.round_trip_ms_at_most", told
+
+
+def _distances(terms: GateTerms) -> Iterator[str]:
+    """The distances that a gate plans."""
+    if terms.soak is not None:
+        yield terms.soak.distance
+    if terms.pairs is not None:
+        for line in (*terms.pairs.cells, *terms.pairs.reference_cells):
+            yield from line.distance
+
+
 def _unknown(axis: str, name: str, axes: Axes) -> str:
     known = ", ".join(axes[axis]) or "none is defined"
     return f"unknown {axis} {name!r}; known: {known}"
@@ -157,6 +191,19 @@ def _unplanned(clause: Clause, cells: Sequence[Cell]) -> Iterator[Problem]:
         for name in getattr(clause, axis):
             if not any(getattr(c, axis) == name and in_setups(clause, c) for c in cells):
                 yield axis, f"{name} is in no cell of the gate's plan of which the clause speaks"
+
+
+def _uneven(clause: CompareClause | LimitClause, cells: Sequence[Cell]) -> Iterator[Problem]:
+    """A level that one setup of the clause's workload plans and another does not: "every level in
+    every setup" would quietly be fewer cells than it says."""
+    mine = [c for c in cells if c.workload == clause.workload and in_setups(clause, c)]
+    for setup in dict.fromkeys(cell.setup for cell in mine):
+        planned = {cell.level for cell in mine if cell.setup == setup}
+        missing = next((level for level in clause.levels if level not in planned), None)
+        if missing is not None:
+            where = cell_in(setup, str(clause.workload), missing).label
+            yield "levels", f"{where} is not planned: plan it, or name the clause's setups"
+            return
 
 
 def _soak(
@@ -233,6 +280,7 @@ def _compare(terms: GateTerms, clause: CompareClause) -> Iterator[Problem]:
     for level in clause.levels:
         if not any(cell.level == level for cell in spoken):
             yield "levels", f"{clause.workload}@{level} is in no cell of the gate's plan of pairs"
+    yield from _uneven(clause, planned)
     if plan is not None and clause.compare != plan.compare:
         yield "compare", f"the gate's pairs compare {' with '.join(plan.compare)}"
 
@@ -262,11 +310,13 @@ def _limit(
     elif metric.source is Source.BLOCK:
         if clause.arm is None or clause.workload is None or not clause.levels:
             yield "metric", f"{metric.name} is measured in blocks: name arm, workload and levels"
-        spoken = of_clause(clause, _measured_in(terms, clause.arm))
+        measured = _measured_in(terms, clause.arm)
+        spoken = of_clause(clause, measured)
         yield from _unplanned(clause, spoken)
         for level in clause.levels:
             if not any(cell.level == level for cell in spoken):
                 yield "levels", f"{clause.workload}@{level} of {clause.arm} is in no cell of a plan"
+        yield from _uneven(clause, measured)
     elif metric.source is Source.ANSWERS:
         yield "metric", f"{metric.name} needs reference_arm, arm, workload and their tolerance"
     elif terms.soak is None:

@@ -189,7 +189,8 @@ class Arm(Frozen):
     """One configuration under comparison. ``store`` is the KV tier behind the engine;
     ``store_bytes_per_s_at_most`` what can physically come from it (default: that of the validity
     conditions): local devices are not bound by the appliance's link. ``capacity_bytes`` is its
-    usable capacity where its metrics page does not tell that."""
+    usable capacity where its metrics page does not tell that. ``store_is_local``: it lies on the
+    engine host, so no distance delays it, and the way to it must gain nothing."""
 
     text: Text
     store: Name | Literal["none"]
@@ -197,6 +198,13 @@ class Arm(Frozen):
     engine_args: tuple[Argument, ...] = ()
     store_args: tuple[Argument, ...] = ()
     store_bytes_per_s_at_most: Positive | None = None
+    store_is_local: bool = False
+
+    @model_validator(mode="after")
+    def _has_a_store(self) -> Arm:
+        if self.store_is_local and self.store == "none":
+            raise ValueError("store_is_local: the arm has no store")
+        return self
 
 
 class Parallelism(Frozen):
@@ -224,17 +232,26 @@ class Strategy(Frozen):
 
 class Distance(Frozen):
     """How far engines and store are apart: ``delay_ms`` is what a round trip between them gains, in
-    ms of the campaign's time; what is measured may differ by ``within_ms``."""
+    ms of the campaign's time; what is measured may differ by ``within_ms``.
+
+    ``round_trip_ms_at_most``: the round trip before anything is put in the way, ms; None: that of
+    ``[distance.local]``.
+    """
 
     text: Text
     delay_ms: NotNegative
     within_ms: Positive
+    round_trip_ms_at_most: Positive | None = None
 
     @model_validator(mode="after")
     def _told_from_none(self) -> Distance:
         if self.delay_ms and self.within_ms > self.delay_ms / 2:
             raise ValueError("within_ms must be at most half of delay_ms: else no delay would do")
         return self
+
+    def delay_of(self, arm: Arm) -> float:
+        """What a round trip between engines and the arm's store gains, ms."""
+        return 0.0 if arm.store_is_local else self.delay_ms
 
 
 WorkloadKind = Literal[

@@ -85,6 +85,11 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "{n} of at least {needed} pairs have a healthy reference",
         "参考组正常的测量对 {n} 对，至少需要 {needed} 对",
     ),
+    "few_healthy_pairs_in": (
+        "{where}: {n} of at least {needed} pairs have a healthy reference",
+        "{where}：参考组正常的测量对 {n} 对，至少需要 {needed} 对",
+    ),
+    "plain_setup": ("the plain setup", "默认部署"),
     "failures_unclear": (
         "{share} of the requests failed; the pairs do not tell whose fault it was",
         "{share} 的请求失败；测量对不能说明责任归属",

@@ -30,6 +30,12 @@ instances = 2
 text = { en = "early", zh = "先确认" }
 settings = { acknowledge = "write_back" }
 
+[distance.local]
+text = { en = "as it is", zh = "原样" }
+delay_ms = 0.0
+within_ms = 1.0
+round_trip_ms_at_most = 1.0
+
 [distance.far]
 text = { en = "far", zh = "远" }
 delay_ms = 10.0
@@ -95,6 +101,74 @@ def test_cells_that_cannot_be_measured_are_refused(changed: dict[str, str], told
         contract(**changed)
     assert "\n" not in str(caught.value)
     assert "axes.toml:" in str(caught.value)
+
+
+NO_LOCAL = TABLES.partition("[distance.local]")
+LOCAL, FAR = NO_LOCAL[2].partition("\n[distance.far]")[0], 'distance = ["far"]'
+
+
+@pytest.mark.parametrize("gone, told", [
+    ("[distance.local]" + LOCAL, "distance.far: far is planned: say in .distance.local."),
+    ("round_trip_ms_at_most = 1.0\n", "distance.local.round_trip_ms_at_most: missing key"),
+])  # fmt: skip
+def test_a_planned_distance_needs_a_plain_way_that_is_known(gone: str, told: str) -> None:
+    axes = {"cold": f"{BOTH}, {FAR}"}
+    assert plan(contract(**axes)).cells[0].distance == ("far",)
+    with pytest.raises(UsageError, match=told) as caught:
+        contract((gone, ""), **axes)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_distance_that_nobody_plans_needs_none() -> None:
+    contract(("[distance.local]" + LOCAL, ""))
+
+
+def test_an_arm_without_a_store_has_none_on_its_host() -> None:
+    contract(('store = "baseline"\n', 'store = "baseline"\nstore_is_local = true\n'))
+    with pytest.raises(UsageError, match="store_is_local: the arm has no store"):
+        contract(('store = "none"\n', 'store = "none"\nstore_is_local = true\n'))
+
+
+MORE = '"cold_restore", levels = [8, 16], parallelism = ["whole"] },\n  { workload = '
+
+
+@pytest.mark.parametrize("levels", ["[8, 16]", "[16]"])
+def test_every_level_of_a_clause_is_planned_in_every_setup_of_which_it_speaks(
+    levels: str,
+) -> None:
+    """One engine at 8 and 16, two at 8 alone: "at every level" would be fewer cells."""
+    halves = {"cold": 'parallelism = ["halves"]'}
+    line = f"{COLD[:-2]}, {halves['cold']}"
+    more = (f"{{ workload = {line}", f"{{ workload = {MORE}{line}")
+    asked = ("levels = [8]\ndrop_at_least", f"levels = {levels}\ndrop_at_least")
+    axis = 'parallelism = ["whole"]\ndrop_at_least = 0.25'
+    contract(more, **halves)
+    told = "cold_restore@16/halves is not planned: plan it, or name the clause's setups"
+    with pytest.raises(UsageError, match=told) as caught:
+        contract(more, asked, **halves)
+    assert "\n" not in str(caught.value)
+    contract(more, asked, ("drop_at_least = 0.25", axis), **halves)
+
+
+def test_a_limit_too_is_kept_at_every_level_in_every_setup() -> None:
+    limit = """
+[[gate3.clause]]
+id = "G3.7"
+text = { en = "x", zh = "十" }
+metric = "ttft"
+unit = "s"
+ceiling = 9.0
+arm = "appliance"
+workload = "cold_restore"
+levels = [8, 16]
+"""
+    halves = 'parallelism = ["halves"]'
+    lines = f"{COLD[:-2]}, {halves}"
+    more = (f"{{ workload = {lines}", f"{{ workload = {MORE}{lines}")
+    head = text(more, cold=halves)
+    with pytest.raises(UsageError, match="cold_restore@16/halves is not planned"):
+        parse_contract((head + limit).encode(), name="x")
+    parse_contract((head + limit + 'parallelism = ["whole"]\n').encode(), name="x")
 
 
 @pytest.mark.parametrize("old, new, told", [

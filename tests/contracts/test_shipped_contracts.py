@@ -123,6 +123,25 @@ def test_the_plan_accepts_a_lab_contract_at_the_stated_spread(name: str) -> None
     assert edge.p_pass < 0.01
 
 
+@pytest.mark.parametrize("clause", ["G3.9", "G3.10", "G3.11", "G3.12"])
+def test_two_engines_that_are_worse_stop_the_main_gate_of_the_mi308x(clause: str) -> None:
+    """Everything else at its design effect: tails twice as long, a miss twice as dear, no gain."""
+    terms = contract("fx100-mi308x")
+    worse = next(c for c in terms.gate(3).clause if c.id == clause)
+    assert isinstance(worse, CompareClause)
+    cells = cells_of_clause(terms, 3, worse)
+    assert "tp4x2" in {cell.parallelism for cell in cells}
+    effects = tuple(0.0 if cell.parallelism == "tp8" or clause == "G3.9" else 1.0 for cell in cells)
+    noise = spreads((), None, comparing(terms, 3))
+    plan = plan_gate(
+        terms, 3, look_plan(terms, 3, cast(PairPlan, terms.gate(3).pairs)), noise.sd,
+        Durations(780.0, 16.0, 1.15), truth={clause: effects}, campaigns=200,
+    )  # fmt: skip
+    assert plan is not None
+    assert plan.at_truth is not None
+    assert plan.at_truth.p_fail > 0.95
+
+
 @pytest.mark.parametrize("name", LAB)
 def test_the_noise_floor_of_a_lab_can_be_passed(name: str) -> None:
     terms = contract(name)

@@ -240,6 +240,26 @@ def test_a_distance_is_put_on_the_interface_read_back_and_measured(
     assert not (tmp_path / "queue").exists()
 
 
+@pytest.mark.parametrize("interface, addressed", [("", False), ("eth9", True)])
+def test_a_store_on_the_engine_host_is_measured_and_never_delayed(
+    tmp_path: Path, port: int, interface: str, addressed: bool
+) -> None:
+    """One inside the engine has neither a unit nor an address."""
+    tc(tmp_path)
+    own: dict[str, Any] = {"kvgate_store_is_local": True, "vllm_interface": interface}
+    if addressed:
+        own["vllm_store_addresses"] = {"appliance": {"host": "127.0.0.1", "port": port}}
+    else:
+        own["vllm_store_units"] = {}
+    done, found = play(tmp_path, "setup", **{**DISTANCE, **own})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not (tmp_path / "queue").exists()
+    setup = found["vllm_setup"]
+    assert setup["queue"] == ""
+    assert 0 < setup["round_trip_plain_ms"] < 1000
+    assert 0 < setup["round_trip_ms"] < 1000
+
+
 def test_a_delay_that_is_not_there_is_refused(tmp_path: Path, port: int) -> None:
     tc(tmp_path, delays=False)
     far = {"appliance": {"host": "127.0.0.1", "port": port}}

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kvgate.analyse.configuration import configuration
+from kvgate.contract_tables import Strategy, Text
 from kvgate.decide.alike import arms_differ
 from kvgate.verdict import Verdict
 
@@ -66,3 +67,25 @@ def test_an_engine_that_is_another_one_in_a_single_setup_is_found(setup: str) ->
         found = arms_differ(contract(), arms, configuration({}, changed, ()))
         assert found is not None
         assert found.code == "arms_differ"
+
+
+@pytest.mark.parametrize("flags, alike", [
+    ({"appliance": ["--early"], "baseline": ["--early"]}, True),
+    ({"appliance": ["--early"], "baseline": []}, False),
+    ({"appliance": [], "baseline": ["--early"]}, False),
+])  # fmt: skip
+def test_a_flag_of_the_strategy_that_one_arm_lacks_is_found(
+    flags: Mapping[str, list[str]], alike: bool
+) -> None:
+    words = Text(en="early", zh="先确认")
+    early = Strategy(text=words, settings={"acknowledge": "early"}, engine_args=("--early",))
+    terms = contract().model_copy(update={"strategy": {"early": early}})
+    told = {"engine_version": "1.0", "engine_args": ["--a"]}
+    environment = dict.fromkeys(("baseline", "appliance", "recompute"), told) | {
+        f"{arm}/early": {**told, "engine_args": ["--a", *more]} for arm, more in flags.items()
+    }
+    seen = configuration({}, environment, ())
+    found = arms_differ(terms, ("baseline", "appliance"), seen)
+    assert (found is None) is alike
+    # An arm that is measured in the plain setup alone lacks no flag of the other.
+    assert arms_differ(terms, ("recompute", "appliance"), seen) is None

@@ -75,7 +75,12 @@ def test_errors_need_healthy_pairs_in_each_setup(one_measured: Analysis) -> None
     pairs = all_pairs(TERMS, 3, one_measured)
     assert judge_errors(clause, pairs, (Setup(),)).verdict is Verdict.PASS
     both = judge_errors(clause, pairs, (Setup(), HALVES))
-    assert (both.verdict, both.reason.code) == (Verdict.INVALID, "few_healthy_pairs")
+    assert (both.verdict, both.reason.code) == (Verdict.INVALID, "few_healthy_pairs_in")
+    assert [both.reason.text(lang)[:9] for lang in ("en", "zh")] == ["halves: 0", "halves：参考"]
+    moved = tuple(replace(p, reference=in_halves(p.reference, 0.0), test=in_halves(p.test, 0.0))
+                  for p in pairs)  # fmt: skip
+    other = judge_errors(clause, moved, (Setup(), HALVES))
+    assert [other.reason.text(lang)[:4] for lang in ("en", "zh")] == ["the ", "默认部署"]
 
 
 def test_a_limit_needs_blocks_of_each_setup(one_measured: Analysis) -> None:
@@ -136,7 +141,7 @@ def test_errors_against_the_reference_arm_need_each_setup_too(one_measured: Anal
     })  # fmt: skip
     assert _measured(TERMS, 3, clause, one_measured).verdict is Verdict.PASS
     both = _measured(TWO_TERMS, 3, clause, one_measured)
-    assert (both.verdict, both.reason.code) == (Verdict.INVALID, "few_healthy_pairs")
+    assert (both.verdict, both.reason.code) == (Verdict.INVALID, "few_healthy_pairs_in")
     # A reference that was healthy in another setup vouches for nothing in this one.
     moved = replace(
         one_measured,

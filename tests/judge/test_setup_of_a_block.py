@@ -82,6 +82,59 @@ def test_a_setting_that_is_told_as_json_s_true_is_the_contract_s_true() -> None:
         assert judged(block(told), strategy=terms)["setup_as_planned"] is ok
 
 
+def on_the_host(arm: str) -> Any:
+    arms = contract().arms
+    return {**arms, arm: arms[arm].model_copy(update={"store_is_local": True})}
+
+
+@pytest.mark.parametrize("gained, local, away", [(0.0, True, False), (10.2, False, True)])
+def test_the_way_to_a_store_on_the_engine_host_gains_nothing(
+    gained: float, local: bool, away: bool
+) -> None:
+    told = {**TOLD, "round_trip_ms": 0.2 + gained}
+    for arm, ok in (("baseline", local), ("appliance", away)):
+        found = judged(block(told, arm=arm), arms=on_the_host("baseline"))
+        assert found["setup_as_planned"] is ok
+
+
+def test_a_store_on_the_engine_host_of_which_nobody_tells_is_not_as_planned() -> None:
+    told = {key: said for key, said in TOLD.items() if key != "round_trip_ms"}
+    found = judged(block(told, arm="baseline"), arms=on_the_host("baseline"))
+    assert found["setup_as_planned"] is None
+
+
+@pytest.mark.parametrize("distance", ["local", "far"])
+def test_a_way_that_was_long_before_is_not_as_planned(distance: str) -> None:
+    """50 ms before and after gain nothing; what is left over from another delay is seen too."""
+    near = Distance(text=WORDS, delay_ms=0.0, within_ms=2.0, round_trip_ms_at_most=1.0)
+    axes = {"distance": {**AXES["distance"], "local": near}}
+    cell = {**block()["cell"], "distance": distance}
+    gain = 10.0 if distance == "far" else 0.0
+    for plain, ok in ((0.2, True), (10.0, False), (50.0, False), (math.nan, None)):
+        told = {**TOLD, "round_trip_plain_ms": plain, "round_trip_ms": plain + gain}
+        assert judged(block(told, cell=cell), **axes)["setup_as_planned"] is ok
+    # A distance may have a limit of its own.
+    own = AXES["distance"]["far"].model_copy(update={"round_trip_ms_at_most": 60.0})
+    told = {**TOLD, "round_trip_plain_ms": 50.0, "round_trip_ms": 60.0}
+    found = judged(block(told), distance={"local": near, "far": own})
+    assert found["setup_as_planned"] is True
+
+
+@pytest.mark.parametrize("engines, ok", [(1, True), (2, False), (None, None)])
+def test_beside_other_parallelisms_a_plain_cell_is_one_engine(
+    engines: int | None, ok: bool | None
+) -> None:
+    cell = {**block()["cell"], "parallelism": "default"}
+    targets = {"engine": view(50.0)} if engines != 2 else {"engine": view(9.0), "engine-2": view(9)}
+    told = {**TOLD, "engines": engines and [{"tensor_parallel": 8}] * engines}
+    found = block(told, cell=cell, engines=engines or 1)
+    found["observation"] = {"targets": targets}
+    assert judged(found) == {"setup_as_planned": ok}
+    # Two engines that the role started and of which the load met one.
+    if engines == 2:
+        assert judged(found | {"engines": 1}) == {"setup_as_planned": False}
+
+
 @pytest.mark.parametrize("told", [None, {}, [], "tp4x2"])
 def test_an_arm_that_tells_nothing_is_not_as_planned(told: Any) -> None:
     assert judged(block(told))["setup_as_planned"] is None

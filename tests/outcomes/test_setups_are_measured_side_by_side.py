@@ -30,6 +30,12 @@ engine_args = ["--tensor-parallel-size", "4"]
 text = { en = "acknowledged before it is written", zh = "先确认后写入" }
 settings = { acknowledge = "write_back" }
 
+[distance.local]
+text = { en = "as it is (simulated)", zh = "原样（模拟）" }
+delay_ms = 0.0
+within_ms = 1500.0
+round_trip_ms_at_most = 1500.0
+
 [distance.far]
 text = { en = "3 s away (simulated)", zh = "往返增加 3 秒（模拟）" }
 delay_ms = 3000.0

@@ -11,8 +11,9 @@ from typing import Any
 
 from kvgate.analyse.checks import Block, at_least, ratio
 from kvgate.analyse.counters import engines_of, grown_in, value
-from kvgate.cells import Cell
+from kvgate.cells import LOCAL, Cell
 from kvgate.contract import Contract
+from kvgate.contract_tables import Arm
 from kvgate.verdict import About, Condition
 
 Compared = tuple[bool | None, str, str]
@@ -25,9 +26,10 @@ def setup_conditions(contract: Contract, block: Block) -> Iterator[Condition]:
     said = block.get("setup")
     told: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
     compared = list(_parallelism(contract, block, cell, told))
-    if contract.arms[str(block["arm"])].store != "none":
+    arm = contract.arms[str(block["arm"])]
+    if arm.store != "none":
         # An arm without a store has neither a promise of its nor a way to it.
-        compared += [*_strategy(contract, cell, told), *_distance(contract, cell, told)]
+        compared += [*_strategy(contract, cell, told), *_distance(contract, arm, cell, told)]
     if not compared:
         return
     answers = [ok for ok, _, _ in compared]
@@ -59,22 +61,23 @@ def _parallelism(
     contract: Contract, block: Block, cell: Cell, told: Mapping[str, Any]
 ) -> Iterator[Compared]:
     terms = contract.parallelism.get(cell.parallelism)
-    if terms is None:
+    if terms is None and not contract.parallelism:
         return
+    # Beside others a plain cell is one engine: two would be a setup that nobody named.
+    instances, size = (1, None) if terms is None else (terms.instances, terms.tensor_parallel)
     said = told.get("engines")
     engines = [e for e in said if isinstance(e, Mapping)] if isinstance(said, list) else None
     count, served = None if engines is None else len(engines), len(engines_of(block))
     # The load went to as many as the block says, the role tells of those that it started.
-    right = None if count is None else count == served == terms.instances
-    size = terms.tensor_parallel
+    right = None if count is None else count == served == instances
     sizes = [value(e, "tensor_parallel") for e in engines or ()]
     if size is not None and right:
         right = None if None in sizes else all(told_ == size for told_ in sizes)
-    shown = served if count == terms.instances else count
+    shown = served if count == instances else count
     yield (
         right,
         _written("?" if shown is None else f"{shown}", None if size is None else sizes),
-        _written(f"{terms.instances}", None if size is None else [float(size)]),
+        _written(f"{instances}", None if size is None else [float(size)]),
     )
 
 
@@ -106,15 +109,29 @@ def _spelled(told: Any) -> str:
     return str(told).lower() if isinstance(told, bool) else str(told)
 
 
-def _distance(contract: Contract, cell: Cell, told: Mapping[str, Any]) -> Iterator[Compared]:
-    """What a round trip to the store gained, in ms of campaign time."""
+def _distance(
+    contract: Contract, arm: Arm, cell: Cell, told: Mapping[str, Any]
+) -> Iterator[Compared]:
+    """What a round trip to the store gained, and how long it was before, in ms of campaign time."""
     terms = contract.distance.get(cell.distance)
     if terms is None:
         return
     far, near = value(told, "round_trip_ms"), value(told, "round_trip_plain_ms")
     gained = None if far is None or near is None else far - near
+    planned_ms = terms.delay_of(arm)
     yield (
-        None if gained is None else abs(gained - terms.delay_ms) <= terms.within_ms,
+        None if gained is None else abs(gained - planned_ms) <= terms.within_ms,
         "RTT ?" if gained is None else f"RTT {gained:+.3g} ms",
-        f"RTT {terms.delay_ms:+.3g} ±{terms.within_ms:.3g} ms",
+        f"RTT {planned_ms:+.3g} ±{terms.within_ms:.3g} ms",
     )
+    # A way that was long before gains no less; where a distance says nothing of it, local does.
+    local = contract.distance.get(LOCAL)
+    limit_ms = terms.round_trip_ms_at_most
+    if limit_ms is None and local is not None:
+        limit_ms = local.round_trip_ms_at_most
+    if limit_ms is not None:
+        yield (
+            None if near is None else near <= limit_ms,
+            "RTT0 ?" if near is None else f"RTT0 {near:.3g} ms",
+            f"RTT0 ≤ {limit_ms:.3g} ms",
+        )

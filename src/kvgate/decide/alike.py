@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from kvgate.analyse.results import Configuration
@@ -17,6 +17,9 @@ _VERSIONS: Final = ("engine", "engine_version", "version", "version.version")
 _STORES_OWN: Final = frozenset({"connector", "store_args"})
 """What belongs to the store behind an arm: the one thing in which arms may differ."""
 
+Told = Mapping[str, tuple[str, ...]]
+"""What an arm said, by name: every text that was ever told."""
+
 _KV_TRANSFER: Final = re.compile(r"--kv-transfer-config[= ](?:(?! --).)*")
 
 
@@ -26,23 +29,32 @@ def arms_differ(contract: Contract, arms: tuple[str, str], seen: Configuration) 
     Engine build, packages, model and flags must be equal, apart from the flags that the contract
     gives to an arm and the KV connector. An engine whose build nobody told is not known to be the
     same. An arm compared with itself is alike. Engines that share the host in another way have
-    other flags: arms are compared where both were brought up in the same parallelism.
+    other flags: arms are compared where both were brought up in the same parallelism, and again
+    setup by setup.
     """
     if arms[0] == arms[1]:
         return None
     ways = [_parallelisms(contract, arm, seen) for arm in arms]
-    common = sorted(ways[0] & ways[1]) or [DEFAULT]
-    found = (_differ(contract, arms, seen, parallelism) for parallelism in common)
-    return next((reason for reason in found if reason is not None), None)
+    for parallelism in sorted(ways[0] & ways[1]) or [DEFAULT]:
+
+        def in_way(setup: str, wanted: str = parallelism) -> bool:
+            return _parallelism(contract, setup) == wanted
+
+        told = [_told(contract, arm, seen, in_way, strategies=True) for arm in arms]
+        for arm, said in zip(arms, told, strict=True):
+            if not any(name in said for name in _VERSIONS):
+                return Reason("engine_not_told", {"arm": arm})
+        if (reason := _differ(arms, told)) is not None:
+            return reason
+    # In one setup both arms have the strategy's flags: one that lacks them is another engine.
+    for setup in sorted(_setups(arms[0], seen) & _setups(arms[1], seen)):
+        told = [_told(contract, a, seen, setup.__eq__, strategies=False) for a in arms]
+        if (reason := _differ(arms, told)) is not None:
+            return reason
+    return None
 
 
-def _differ(
-    contract: Contract, arms: tuple[str, str], seen: Configuration, parallelism: str
-) -> Reason | None:
-    told = [_told(contract, arm, seen, parallelism) for arm in arms]
-    for arm, said in zip(arms, told, strict=True):
-        if not any(name in said for name in _VERSIONS):
-            return Reason("engine_not_told", {"arm": arm})
+def _differ(arms: tuple[str, str], told: Sequence[Told]) -> Reason | None:
     for name in sorted(told[0].keys() & told[1].keys()):
         if told[0][name] != told[1][name]:
             return Reason(
@@ -54,41 +66,43 @@ def _differ(
 
 
 def _told(
-    contract: Contract, arm: str, seen: Configuration, parallelism: str
-) -> dict[str, tuple[str, ...]]:
-    """Everything that an arm said under a name, in whichever strategy and at whichever distance: an
-    engine that is another one in a single setup must not hide behind the others."""
-    found: dict[str, set[str]] = {}
-    for name, text in _of(contract, arm, seen, parallelism):
-        found.setdefault(name, set()).add(text)
-    return {name: tuple(sorted(texts)) for name, texts in found.items()}
-
-
-def _parallelism(contract: Contract, of_arm: str) -> str:
-    """That of an arm as evidence names it, "appliance/tp8/wan_10ms"."""
-    parts = of_arm.split("/")[1:]
-    return next((part for part in parts if part in contract.parallelism), DEFAULT)
-
-
-def _parallelisms(contract: Contract, arm: str, seen: Configuration) -> set[str]:
-    told = [place.partition(" ")[0] for k in ("engine", "tuning") for place in seen.get(k, ())]
-    return {_parallelism(contract, of) for of in told if of.partition("/")[0] == arm}
-
-
-def _of(
-    contract: Contract, arm: str, seen: Configuration, parallelism: str
-) -> Iterator[tuple[str, str]]:
-    """(name, text) of everything that must be the same in every arm."""
+    contract: Contract,
+    arm: str,
+    seen: Configuration,
+    among: Callable[[str], bool],
+    *,
+    strategies: bool,
+) -> Told:
+    """Everything that an arm said under a name in these setups: an engine that is another one in a
+    single setup must not hide behind the others. Arms may not be measured in the same strategies:
+    ``strategies``: the flags of all are left out."""
     own = contract.arms[arm].engine_args
-    own += tuple(flag for s in contract.strategy.values() for flag in s.engine_args)
+    if strategies:
+        own += tuple(flag for s in contract.strategy.values() for flag in s.engine_args)
+    found: dict[str, set[str]] = {}
     for kind in ("engine", "tuning"):
         for place, said in seen.get(kind, {}).items():
             of_arm, _, name = place.partition(" ")
-            if of_arm.partition("/")[0] != arm or name in _STORES_OWN:
-                continue
-            if _parallelism(contract, of_arm) != parallelism:
-                continue
-            yield name, _without(said, own) if kind == "tuning" else said
+            named, _, setup = of_arm.partition("/")
+            if named == arm and among(setup) and name not in _STORES_OWN:
+                text = _without(said, own) if kind == "tuning" else said
+                found.setdefault(name, set()).add(text)
+    return {name: tuple(sorted(texts)) for name, texts in found.items()}
+
+
+def _setups(arm: str, seen: Configuration) -> set[str]:
+    """The setups in which an arm said something, by their labels: "tp8/wan_10ms"."""
+    told = [place.partition(" ")[0] for k in ("engine", "tuning") for place in seen.get(k, ())]
+    return {of.partition("/")[2] for of in told if of.partition("/")[0] == arm}
+
+
+def _parallelism(contract: Contract, setup: str) -> str:
+    """That of a setup by its label."""
+    return next((part for part in setup.split("/") if part in contract.parallelism), DEFAULT)
+
+
+def _parallelisms(contract: Contract, arm: str, seen: Configuration) -> set[str]:
+    return {_parallelism(contract, setup) for setup in _setups(arm, seen)}
 
 
 def _without(flags: str, own: tuple[str, ...]) -> str:

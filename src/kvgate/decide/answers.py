@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -227,8 +227,7 @@ def _errors_of(
         everywhere = _kinds([p.reference.statistics.failed_by_outcome for p in usable])
         verdict, reason = Verdict.INVALID, Reason("errors_everywhere", {"kinds": everywhere})
     elif n_pairs < clause.min_pairs:
-        verdict, reason = Verdict.INVALID, Reason(
-            "few_healthy_pairs", {"n": n_pairs, "needed": clause.min_pairs})  # fmt: skip
+        verdict, reason = Verdict.INVALID, _too_few(by_setup, clause.min_pairs)
     elif over and not beyond_chance:
         verdict, reason = Verdict.INCONCLUSIVE, Reason(
             "failures_open", {"count": failed, "n": n,
@@ -242,6 +241,16 @@ def _errors_of(
     return ClauseVerdict(
         clause.id, "errors", clause.metric, clause.text.model_dump(), verdict, reason, (figure,)
     )
+
+
+def _too_few(by_setup: Mapping[Setup, Collection[int]], needed: int) -> Reason:
+    """Of several setups the thinnest is named: who reads "all cells" would look in vain."""
+    thin = min(by_setup, key=lambda s: len(by_setup[s]), default=Setup())
+    n = len(by_setup.get(thin, ()))
+    if len(by_setup) < 2:
+        return Reason("few_healthy_pairs", {"n": n, "needed": needed})
+    where = thin.label or Reason("plain_setup")
+    return Reason("few_healthy_pairs_in", {"where": where, "n": n, "needed": needed})
 
 
 def _share_at_least(failed: int, n: int, risk: float) -> float:

@@ -179,9 +179,10 @@ class Arms:
             "kvgate_strategy": setup.strategy,
             "kvgate_strategy_settings": {} if strategy is None else dict(strategy.settings),
             "kvgate_distance": setup.distance,
-            "kvgate_delay_ms": 0.0 if distance is None else distance.delay_ms,
+            "kvgate_delay_ms": 0.0 if distance is None else distance.delay_of(terms),
             # A distance that the contract defines must be proved, also one without a delay.
             "kvgate_measure_delay": distance is not None,
+            "kvgate_store_is_local": terms.store_is_local,
         }
         # An empty list would hide the role's own defaults.
         if engine_args:
