@@ -39,7 +39,9 @@ def _demanded(contract: Contract, axis: str, name: str) -> str:
         settings = contract.strategy[name].settings
         return ", ".join(f"{key} = {value}" for key, value in sorted(settings.items())) or "–"
     distance = contract.distance[name]
-    return f"RTT +{plain(distance.delay_ms, 1)} ±{plain(distance.within_ms, 1)} ms"
+    before = distance.round_trip_ms_at_most
+    limit = "" if before is None else f", RTT0 ≤ {before:g} ms"
+    return f"RTT +{plain(distance.delay_ms, 1)} ±{plain(distance.within_ms, 1)} ms{limit}"
 
 
 def arms_of(environment: Mapping[str, object], arms: Sequence[str]) -> dict[str, list[str]]:
