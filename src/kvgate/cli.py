@@ -36,6 +36,7 @@ def application(*, with_load: bool = True) -> typer.Typer:
     app = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
+        rich_markup_mode="markdown",  # paragraphs are set to the terminal's width
         help="Gated acceptance testing for KV cache appliances.",
         pretty_exceptions_enable=False,
     )
@@ -114,7 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser_line(message: str, context: object) -> str:
     path = getattr(context, "command_path", "kvgate")
-    return f"{' '.join(message.split())} -- {path} --help lists what it takes"
+    told = " ".join(message.split()).replace(": Value error, ", ": ")
+    return f"{told} -- {path} --help lists what it takes"
 
 
 if __name__ == "__main__":

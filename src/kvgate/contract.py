@@ -12,7 +12,7 @@ import os
 import stat
 import tomllib
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
@@ -75,6 +75,16 @@ GATES: Final = (1, 2, 3, 4)
 MAX_BYTES: Final = 4 << 20
 """Of a contract file: the largest that ships has 20 kB."""
 
+_NAME = "a name of small letters, digits, '.', '_' and '-'"
+_FORMS: Final = {
+    "id": _NAME,
+    "[key]": _NAME,
+    "clause.id": 'gate and number, as "G3.1"',
+    "begins": 'a date, as "2026-03-02"',
+    "signers": 'a party and its public key, as "buyer ssh-ed25519 AAAA..."',
+}
+"""What a text must be, for a person who does not read regular expressions; by its key."""
+
 
 class Contract(Frozen):
     """The whole contract, validated; ``digest`` is over its canonical form."""
@@ -83,7 +93,7 @@ class Contract(Frozen):
     id: Name
     title: Text
     rehearsal: bool
-    seed: str
+    seed: Annotated[str, Field(min_length=1)]
     appliance: Appliance
     parties: Parties
     campaign: Terms
@@ -236,28 +246,45 @@ def _plain(raw: dict[str, Any], name: str) -> str:
 def _first_problem(error: ValidationError) -> tuple[str, str]:
     """Key path and message of the most telling problem pydantic found."""
     problems = error.errors(include_url=False)
+    # A list whose entries are all wrong is counted as empty: what is wrong is an entry.
+    places = [problem["loc"] for problem in problems]
+    problems = [p for p in problems if not any(_within(place, p["loc"]) for place in places)]
     # A clause is tried against every form: the form that fits best has the fewest problems.
-    by_form: dict[str, list[tuple[tuple[int | str, ...], str]]] = {}
+    tried: dict[tuple[int | str, ...], dict[str, list[tuple[tuple[int | str, ...], str]]]] = {}
     for problem in problems:
         loc = problem["loc"]
         form = next((str(p) for p in loc if "Clause" in str(p)), "")
         plain = tuple(p for p in loc if "Clause" not in str(p))
-        message = _message(problem["type"], problem["msg"])
-        by_form.setdefault(form, []).append((plain, message))
-    best = min(by_form.values(), key=len)
-    # An unknown key has a place in the file; a missing one often is the same key, misspelt.
-    loc, message = min(best, key=lambda problem: problem[1] != "unknown key")
+        clause = plain[: loc.index(form)] if form else ()
+        message = _message(problem["type"], problem["msg"], plain)
+        tried.setdefault(clause, {}).setdefault(form, []).append((plain, message))
+    found = [told for forms in tried.values() for told in min(forms.values(), key=len)]
+    # An unknown key has a place in the file; a missing one beside it often is the same, misspelt.
+    table = found[0][0][:-1]
+    beside = [told for told in found if told[0][:-1] == table]
+    loc, message = min(beside, key=lambda told: told[1] != "unknown key")
     if message.startswith("@"):
         _, path, message = message.split("@", 2)
         return path, message
     return ".".join(str(p) for p in loc), message
 
 
-def _message(kind: str, message: str) -> str:
+def _within(place: tuple[int | str, ...], of: tuple[int | str, ...]) -> bool:
+    """``place`` lies inside ``of``, and is not ``of`` itself."""
+    return len(place) > len(of) and place[: len(of)] == of
+
+
+def _message(kind: str, message: str, place: tuple[int | str, ...]) -> str:
     if kind == "extra_forbidden":
         return "unknown key"
     if kind == "missing":
         return "missing key"
+    if kind == "too_short" and " 1 " in message:
+        return "must not be empty"
+    if kind == "string_pattern_mismatch":
+        key = next((str(p) for p in reversed(place) if isinstance(p, str)), "")
+        form = _FORMS.get("clause.id" if "clause" in place and key == "id" else key)
+        return f"must be {form}" if form else message
     if kind in {"less_than", "less_than_equal"} and message.rpartition(" ")[2] in {"1", "0.5"}:
         return f"{message} (a fraction: write 0.25 for 25 %)"
     return message.removeprefix("Value error, ")

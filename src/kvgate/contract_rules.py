@@ -61,8 +61,13 @@ def inconsistencies(
                 # Blocks are called by them: cold_restore@16/tp8/wan.
                 yield f"{axis}.{name}", f"{name!r} is a name of {seen_names[name]} already"
             seen_names[name] = axis
+    before = 0
     for number, terms in gates.items():
         at = f"gate{number}"
+        if terms.deadline_day < before:
+            told = f"day {terms.deadline_day} is before the gate before's, day {before}"
+            yield f"{at}.deadline_day", told
+        before = terms.deadline_day
         yield from ((f"{at}.{path}", told) for path, told in _plan(terms, arms, workloads))
         yield from ((f"{at}.{path}", told) for path, told in _setups(terms, axes))
         seen: set[str] = set()

@@ -51,7 +51,11 @@ def changed(old: str, new: str, nth: int = 0) -> tuple[str, int]:
         ('arm = "appliance"', 'arm = "applliance"', 0, "unknown arm 'applliance'"),
         ('id = "G3.2"', 'id = "G3.1"', 0, "clause G3.1 stands twice"),
         ('id = "G3.2"', 'id = "G2.9"', 0, "clause G2.9 stands in gate 3"),
-        ('id = "G3.2"', 'id = "third"', 0, "pattern"),
+        ('id = "G3.2"', 'id = "third"', 0, 'gate and number, as "G3.1"'),
+        ('id = "rehearsal"', 'id = "My Lab"', 0, "a name of small letters"),
+        ("deadline_day = 49", "deadline_day = 14", 0, "day 14 is before the gate before's, day 21"),
+        ('serials = ["SIM-FX100-0001"]', "serials = []", 0, "must not be empty"),
+        ('seed = "', 'seed = ""  # "', 0, "at least 1 character"),
         ("weeks = 10", "weeks = 0", 0, "greater than 0"),
         ("design_effect = 0.30", "design_effect = 0.25", 0, "design_effect must lie above"),
     ],
@@ -66,6 +70,14 @@ def test_a_wrong_value_is_named_with_its_line(old: str, new: str, nth: int, said
     assert int(line) == number or LINES[int(line) - 1].startswith("[[gate")
     assert number - 12 <= int(line) <= number
     assert fault.remedy
+
+
+def test_a_list_whose_entries_are_all_wrong_is_not_called_empty() -> None:
+    """As left behind by who replaced every ``id`` of the file at once."""
+    lines = ['id = "my-lab"' if s.startswith("id = ") else s for s in TEXT.splitlines()]
+    assert (
+        'gate1.clause.0.id: must be gate and number, as "G3.1"' in refused("\n".join(lines)).message
+    )
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,8 @@ def judge_command(
             say(f"    {clause.clause}  {clause_word(clause)}  {clause.reason}")
         for line in stop_lines(verdict):
             say(f"    {line}")
-        say(f"{same} (judged by kvgate {judged.campaign.kvgate_version} when it was measured)")
+        by = "judged" if stored != "absent" else "measured"
+        say(f"{same} ({by} by kvgate {judged.campaign.kvgate_version})")
     if not sealed:
         why = judged.bundle.partial_reason or f"its state is {judged.bundle.state}"
         note(f"{bundle}: the bundle is not a whole sealed one ({why}): it counts for nothing")

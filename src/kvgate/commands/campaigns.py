@@ -94,14 +94,14 @@ def _campaign(folder: Path, now: datetime) -> tuple[Campaign, str, int | None]:
     return campaign, inventory, None if began is None else (now - began).days
 
 
-def _moment(text: str | None) -> datetime:
+def _moment(text: str | None, option: str = "--as-of") -> datetime:
     if text is None:
         return datetime.now(UTC)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
-            f"{text!r} is no date", where="--as-of", remedy="write it like 2026-03-01"
+            f"{text!r} is no date", where=option, remedy="write it like 2026-03-01"
         ) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
@@ -131,9 +131,10 @@ def _print(told: dict[str, Any], campaign: Campaign) -> None:
     since = "unknown" if day is None else f"day {day} of {7 * contract.campaign.weeks}"
     mark = "  [REHEARSAL]" * contract.rehearsal
     say(f"{campaign.name}: contract {contract.id}, {since}{mark}")
-    head = ("gate", "runs", "verdict", "decision", "state", "deadline", "retests", "extended",
-            "reruns", "pairs", "hours")  # fmt: skip
+    head = ("gate", "runs", "verdict", "decision", "state", "deadline")
     table([head, *(_row(g) for g in told["gates"])], indent=2)
+    head = ("used", "retests", "extensions", "reruns", "pairs", "hours")
+    table([head, *(_used(g) for g in told["gates"])], indent=2)
     for waiver in told["waivers"]:
         say(
             f"  waiver of {waiver['clause']} by {waiver['party']} until {waiver['expires'][:10]}: "
@@ -151,13 +152,19 @@ def _print(told: dict[str, Any], campaign: Campaign) -> None:
     say(f"  spent: {spent['days']:.1f} days, {spent['hours']:.1f} h of the platform{price}")
     for run in campaign.history:
         if run.verdict is None:
-            note(f"{run.path}: {_unsealed(Path(run.path))}; it does not count")
+            note(f"{run.path}: {_unsealed(Path(run.path), campaign.name)}; it does not count")
     say(f"next: {told['next_step']}")
 
 
-def _unsealed(bundle: Path) -> str:
+def _unsealed(bundle: Path, campaign: str) -> str:
     """Why a run has no verdict that counts, as far as its folder tells."""
     from kvgate.conduct.finish import has_ended
+    from kvgate.evidence.bundle import load_bundle
+
+    with suppress(KvgateError):  # a stranger's folder
+        name = (load_bundle(bundle).campaign or {}).get("name", campaign)
+        if name != campaign:
+            return f"a run of the campaign {name!r}, and this folder is called {campaign!r}"
 
     with suppress(KvgateError):  # a stranger's folder
         if has_ended(bundle):
@@ -173,7 +180,6 @@ def _row(gate: dict[str, Any]) -> tuple[str, ...]:
         deadline = f"day {gate['deadline_day']}: MISSED by {-left}"
     else:
         deadline = f"day {gate['deadline_day']}: {left} left"
-    pairs = "-" if gate["pairs"] is None else f"{gate['pairs']}/{gate['max_pairs']}"
     return (
         f"G{gate['gate']}",
         f"{gate['runs']} ({gate['counted']} counted)",
@@ -181,6 +187,14 @@ def _row(gate: dict[str, Any]) -> tuple[str, ...]:
         str(gate["decision"] or "-"),
         gate["state"],
         deadline,
+    )
+
+
+def _used(gate: dict[str, Any]) -> tuple[str, ...]:
+    """What a gate has taken of what the contract grants it."""
+    pairs = "-" if gate["pairs"] is None else f"{gate['pairs']}/{gate['max_pairs']}"
+    return (
+        f"G{gate['gate']}",
         f"{gate['retests_used']}/{gate['retests']}",
         str(gate["extensions_used"]),
         f"{gate['reruns_used']}/{gate['reruns']}",
@@ -234,8 +248,8 @@ def waive(
     from kvgate.evidence.waivers import checked, sign_waiver, write_waiver
     from kvgate.waiver import Signed, waiver_from
 
-    campaign, _, _ = _campaign(folder, _moment(granted))
-    until = _moment(expires)
+    campaign, _, _ = _campaign(folder, _moment(granted, "--granted"))
+    until = _moment(expires, "--expires")
     if len(expires) == len("2026-03-01"):
         until += timedelta(days=1, seconds=-1)  # a day is meant as a whole
     if until <= campaign.as_of:

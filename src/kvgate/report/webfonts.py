@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import logging
 from typing import Final
 
 from fontTools import subset
@@ -17,6 +18,7 @@ FONT_PLACE: Final = "/*fonts*/"
 
 def web_fonts(html: str) -> str:
     """``@font-face`` rules with the characters of ``html`` as WOFF2 data, in a fixed order."""
+    logging.getLogger("fontTools").setLevel(logging.ERROR)
     wanted = sorted({ord(char) for char in html})
     return "\n".join(_face(name, *FONTS[name], wanted) for name in FONTS)
 
