@@ -28,12 +28,26 @@ TESTS = {
     if isinstance(node, ast.FunctionDef)
 }
 MAKERS = {"Condition", "at_most", "at_least", "check"}
-BESIDE_THE_TABLE = {"responses_possible", "client_faults", "simulator_on_time", "file_has_"}
+BESIDE_THE_TABLE = {
+    "responses_possible",
+    "client_faults",
+    "records_of_client",
+    "simulator_on_time",
+    "file_has_",
+}
 
 
 def conditions_of_a_block() -> Iterator[str]:
     """The names that the code of the conditions gives, as far as they are written out."""
-    for name in ("validity", "served", "setup", "calibration", "paired", "foreign"):
+    for name in (
+        "validity",
+        "served",
+        "setup",
+        "calibration",
+        "paired",
+        "foreign",
+        "records_of_client",
+    ):
         tree = ast.parse((ROOT / f"src/kvgate/analyse/{name}.py").read_text())
         for call in ast.walk(tree):
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):

@@ -61,6 +61,7 @@ def table(session: Session, kind: str, n: int, level: int) -> pd.DataFrame:
         frame.loc[i, ["last_token_ns", "end_ns"]] = stamps[-1]
         stamped.append(stamps)
     frame["token_ns"] = stamped
+    frame["request_id"] = [f"b{n}-{i}" for i in range(len(frame))]
     if kind == "probe":
         frame["tokens"] = [["a"] * OUTPUT] * len(frame)
         frame["token_logprobs"] = [[-0.1] * OUTPUT] * len(frame)
@@ -112,7 +113,10 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     "requests_planned": len(frame), "requests_recorded": len(frame),
                     "prompts": {"count": len(frame)}, "output_tokens_each": OUTPUT,
                 }  # fmt: skip
-                block["client"]["mean_in_flight"] = cell.level
+                block["client"] |= {
+                    "mean_in_flight": cell.level, "started_ns": int(frame["sent_ns"].min()),
+                    "ended_ns": int(frame["end_ns"].max()),
+                }  # fmt: skip
                 tried = block["calibration"]["attempts"][0]
                 tried |= {"level": cell.level, "held": cell.level}
                 write(journal.block_dir(n) / "requests.parquet", frame)

@@ -33,7 +33,7 @@ def requests() -> pd.DataFrame:
         stamps = [sent + 100_000_000 + 1_000_000 * k for k in range(OUTPUT)]
         rows.append(
             {
-                "request_id": f"r{i}", "load_host": "h", "prompt_digest": f"p{i}",
+                "request_id": f"b3-{i}", "load_host": "h", "prompt_digest": f"p{i}",
                 "intended_ns": sent, "scheduled_ns": sent, "connected_ns": sent, "sent_ns": sent,
                 "first_byte_ns": stamps[0], "first_token_ns": stamps[0],
                 "first_text_ns": stamps[0], "last_token_ns": stamps[-1], "end_ns": stamps[-1],
@@ -68,6 +68,7 @@ def good() -> Block:
         "client": {
             "state": "done", "loop_stall_max_ns": 1_000_000, "cpu_s": 0.2, "wall_s": 1.0,
             "mean_in_flight": 7.9, "clock_offset_start_ns": 5, "clock_offset_end_ns": 9,
+            "started_ns": 999_900_000, "ended_ns": int(requests()["end_ns"].max()) + 100_000,
         },
         "calibration": {
             "level": LEVEL,
@@ -417,8 +418,38 @@ def test_no_condition_looks_at_latency() -> None:
     for column in ("first_byte_ns", "first_token_ns", "first_text_ns", "last_token_ns", "end_ns"):
         slow[column] += 3_000_000_000_000
     slow["token_ns"] = [[s + 3_000_000_000_000 for s in stamps] for stamps in slow["token_ns"]]
-    assert checked(good(), slow) == checked(good())
+    # Its client says that it ran as long.
+    late = edited("client", "ended_ns", to=good()["client"]["ended_ns"] + 3_000_000_000_000)
+    assert checked(late, slow) == checked(good())
 
 
 def test_a_cell_is_named_as_the_report_names_it() -> None:
     assert Cell("cold_restore", 16).label == "cold_restore@16"
+
+
+def test_requests_that_the_client_did_not_send_are_not_its_records() -> None:
+    """Each of these would make a slow appliance fast; what the client says of its run is another
+    witness."""
+    stamps = [c for c in requests().columns if c.endswith("_ns") and c != "client_lag_ns"]
+
+    def moved(by: Callable[[int], int]) -> pd.DataFrame:
+        table = requests()
+        for column in stamps:
+            table[column] = table[column].map(
+                lambda v: [by(t) for t in v] if isinstance(v, list) else by(v)
+            )
+        whole = [c for c in stamps if c != "token_ns"]
+        return table.astype(dict.fromkeys(whole, "Int64"))
+
+    begin = 1_000_000_000
+    changed = {
+        "of another block": requests().assign(request_id=[f"b4-{i}" for i in range(COUNT)]),
+        "from the client's end": moved(lambda t: begin + (t - begin) // 2),
+        "from the client's start": moved(lambda t: t + 10 * begin),
+    }
+    for said, table in changed.items():
+        found = broken(good(), table)
+        assert list(found) == ["records_of_client"]
+        assert said in str(found["records_of_client"].value)
+    for end in ("started_ns", "ended_ns"):
+        assert broken(edited("client", end, to=...))["records_of_client"].ok is None

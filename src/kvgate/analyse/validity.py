@@ -27,6 +27,7 @@ from kvgate.analyse.counters import (
 )
 from kvgate.analyse.foreign import foreign_conditions, lacks_of
 from kvgate.analyse.load_hosts import clients_of, largest_cpu_share, load_host_conditions
+from kvgate.analyse.records_of_client import records_of_client
 from kvgate.analyse.served import served_conditions
 from kvgate.analyse.setup import setup_conditions
 from kvgate.contract import Contract
@@ -102,6 +103,7 @@ def _instrument(limits: Validity, block: Block, requests: pd.DataFrame) -> Itera
     yield clients_hold_level(limits, block, level)
     yield from load_host_conditions(limits, block, requests)
     yield from _recorded(block, requests, known=bool(client))
+    yield records_of_client(limits, block, requests)
     yield at_most(
         "client_stall",
         About.INSTRUMENT,
