@@ -208,6 +208,7 @@ def _block(
     targets["engine"] = target(
         prompt_tokens=tokens, prompt_tokens_computed=tokens - restored,
         prompt_tokens_engine_cache=0, prompt_tokens_external=restored, preemptions=0,
+        generation_tokens=count * workload.output_tokens,
     )  # fmt: skip
     return {
         "n": n, "session": number, "pair": session.pair, "role": session.role,

@@ -310,13 +310,16 @@ class Validity(Frozen):
     tokens that a store must say it holds (whole chunks, so never quite all), and
     ``asked_share_at_least`` that of a block's prompt tokens for which it must have been asked
     before a miss is held against it. ``engine_share_at_least`` is what the least busy of several
-    engines must have served, over an even share. The ``load_`` limits are those of several load
-    hosts: how long after the common start one may begin, how well its clock's offset must be known,
-    and by how much that may change in a block. What is None is not looked at; a limit that is set
-    and finds no data breaks the block: ``throttled_share_at_most`` of the looks at processors and
-    accelerators, ``fabric_errors_at_most`` and ``fabric_pauses_at_most`` at the network ports of
-    this host, each within the block; ``fill_share_at_least`` and ``fill_share_at_most`` at what the
-    arm's store says before a block that it holds, over its capacity.
+    engines must have served, over an even share. ``engine_count_within`` is the share by which the
+    tokens that the engines counted may differ from those that our clients have on record. The
+    ``load_`` limits are those of several load hosts: how long after the common start one may begin,
+    how well its clock's offset must be known, and by how much that may change in a block. What is
+    None is not looked at; a limit that is set and finds no data breaks the block:
+    ``throttled_share_at_most`` of the looks at processors and accelerators (every engine host must
+    tell of ``accelerators_per_engine_host_at_least`` of these), ``fabric_errors_at_most`` and
+    ``fabric_pauses_at_most`` at the network ports of this host, each within the block;
+    ``fill_share_at_least`` and ``fill_share_at_most`` at what the arm's store says before a block
+    that it holds, over its capacity.
     """
 
     engine_cache_share_at_most: FractionOrZero
@@ -339,10 +342,12 @@ class Validity(Frozen):
     acknowledged_share_at_least: Fraction = 0.90
     asked_share_at_least: Fraction = 0.90
     engine_share_at_least: Fraction = 0.90
+    engine_count_within: FractionOrZero = 0.01
     load_start_late_s_at_most: Positive = 0.100
     load_clock_offset_s_at_most: Positive = 0.010
     load_clock_drift_s_at_most: Positive = 0.020
     throttled_share_at_most: FractionOrZero | None = None
+    accelerators_per_engine_host_at_least: Annotated[int, Field(ge=0)] = 0
     fabric_errors_at_most: Annotated[int, Field(ge=0)] | None = None
     fabric_pauses_at_most: Annotated[int, Field(ge=0)] | None = None
     fill_share_at_least: FractionOrZero | None = None

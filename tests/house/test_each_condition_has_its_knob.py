@@ -18,6 +18,7 @@ ROWS = [
 ]
 KNOBS = [
     ROOT / "tests/outcomes/test_each_knob_breaks_its_condition.py",
+    ROOT / "tests/outcomes/test_engines_serve_our_requests.py",
     ROOT / "tests/outcomes/test_each_workload_is_a_cell.py",
     ROOT / "tests/hosts/test_load_over_ssh.py",
 ]
@@ -41,6 +42,7 @@ def conditions_of_a_block() -> Iterator[str]:
     """The names that the code of the conditions gives, as far as they are written out."""
     for name in (
         "validity",
+        "counted",
         "served",
         "setup",
         "calibration",

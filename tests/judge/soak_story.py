@@ -320,7 +320,7 @@ class Story:
         block["calibration"]["attempts"] = [attempt | {"level": 2} for attempt in attempts]
         delta = block["observation"]["targets"]["engine"]["increase"]["delta"]
         delta |= {"prompt_tokens": total, "prompt_tokens_computed": total,
-                  "prompt_tokens_external": 0}  # fmt: skip
+                  "prompt_tokens_external": 0, "generation_tokens": len(frame) * 64}  # fmt: skip
         store = block["observation"]["targets"]["store-appliance"]["increase"]["delta"]
         store |= {"lookup_tokens": 0, "bytes_read": 0}
         return RawBlock(n, block, frame, pd.DataFrame())

@@ -108,6 +108,29 @@ def test_this_machine_must_tell_too_where_it_is_one_of_several_engine_hosts(
     assert clean.value == found
 
 
+@pytest.mark.parametrize("told, ok", [(8, True), (9, True), (7, None), (0, None), (None, None)])
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_throttling_of_accelerators_that_no_tool_told_of_is_not_known(
+    told: int | None, ok: bool | None, elsewhere: bool
+) -> None:
+    """Processors that were not slowed down say nothing of accelerators that nobody read."""
+    limits = {"throttled_share_at_most": 0, "accelerators_per_engine_host_at_least": 8}
+    validity = contract().validity.model_copy(update=limits)
+    terms = contract().model_copy(update={"validity": validity})
+    frame = requests()
+    here = {"throttling": {"share": 0.0, "accelerators": 8, "accelerators_told": told}}
+    block = good() | {"host": here}
+    if elsewhere:
+        entry = {"group": "engines", "fault": None, "coverage": 1.0, **here}
+        sender = {"group": "load_clients", "fault": None, "coverage": 1.0}
+        block |= {"host": {}, "hosts": {"e": entry, "c": sender}}
+    said = conditions(terms, block, frame, block_statistics(frame, LEVEL))
+    found = {c.name: c for c in said if c.name == "no_throttling" or c.ok is not True}
+    assert list(found) == ["no_throttling"]
+    assert (found["no_throttling"].ok, found["no_throttling"].about) == (ok, About.ENVIRONMENT)
+    assert "tells of all its accelerators" in found["no_throttling"].remedy
+
+
 @pytest.mark.parametrize("entry, ok", [
     ({"coverage": 1.0, "fault": None}, True),
     ({"coverage": 0.5, "fault": None}, False),

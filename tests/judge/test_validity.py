@@ -84,7 +84,7 @@ def good() -> Block:
             "targets": {
                 "engine": target(
                     prompt_tokens=TOKENS, prompt_tokens_computed=0, prompt_tokens_engine_cache=0,
-                    prompt_tokens_external=TOKENS, preemptions=0,
+                    prompt_tokens_external=TOKENS, preemptions=0, generation_tokens=COUNT * OUTPUT,
                 ),
                 "store-appliance": target(lookup_tokens=TOKENS, bytes_read=BYTES),
                 "store-baseline": target(lookup_tokens=0, bytes_read=0),

@@ -146,7 +146,7 @@ def test_a_blocks_rows_hold_what_the_tools_said(nvidia: Path) -> None:
         pass
     observation = sampler.stop()
     throttling = throttling_of(observation.host)
-    assert throttling["accelerators"] == 3
+    assert (throttling["accelerators"], throttling["accelerators_told"]) == (3, 2)
     assert throttling["throttled_looks"] >= 1 and 0 < throttling["share"] <= 1
     assert set(observation.coverage) == {"host"}
 
@@ -202,4 +202,8 @@ def test_processors_that_were_slowed_are_counted_by_intervals(tmp_path: Path) ->
             rows.add(at, *reading)
     assert throttling_of(rows)["share"] == pytest.approx(1 / 3)
     assert throttling_of(Rows())["share"] is None
+    # An accelerator whose tool tells its power and not whether it was slowed down.
+    rows.add(0, "accelerator:0", "power_w", 300.0)
+    found = throttling_of(rows)
+    assert (found["accelerators"], found["accelerators_told"]) == (1, 0)
     assert list(read_cpu_throttling(tmp_path / "none", tmp_path / "none")) == []

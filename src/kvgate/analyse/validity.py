@@ -14,6 +14,7 @@ import pandas as pd
 from kvgate.analyse.block import BlockStatistics
 from kvgate.analyse.calibration import clients_hold_level
 from kvgate.analyse.checks import NS, Block, at_least, at_most, coverage_of, ratio, scaled
+from kvgate.analyse.counted import engine_served_ours
 from kvgate.analyse.counters import (
     ENGINE,
     STORE_PREFIX,
@@ -60,6 +61,7 @@ def conditions(
             "a finished request without token or with times out of order cannot be true",
         ),
         *_environment(contract.validity, block),
+        engine_served_ours(contract, block, requests),
         *setup_conditions(contract, block),
         *_load_host(contract.validity, block),
         *_simulation(contract, block),
@@ -227,31 +229,42 @@ def _load_host(limits: Validity, block: Block) -> Iterator[Condition]:
     """
     for name, part, figure, limit, remedy in (
         ("no_throttling", "throttling", "share", limits.throttled_share_at_most,
-         "a processor or accelerator was slowed down: check cooling, power and its limits"),
+         ("a processor or accelerator was slowed down: check cooling, power and its limits; where "
+         "nothing was told, see that every engine host's tool tells of all its accelerators")),
         ("fabric_clean", "fabric", "errors", limits.fabric_errors_at_most,
          "the network lost, damaged or repeated frames: check cables, optics and flow control"),
         ("fabric_unpaused", "fabric", "pauses", limits.fabric_pauses_at_most,
          "the network was told to wait: find who sends pause frames before blaming the store"),
     ):  # fmt: skip
         if limit is not None:
+            needed = limits.accelerators_per_engine_host_at_least if part == "throttling" else 0
             yield at_most(
-                name, About.ENVIRONMENT, _of_hosts(block, part, figure), limit, "1", remedy
+                name, About.ENVIRONMENT, _of_hosts(block, part, figure, needed), limit, "1", remedy
             )
 
 
-def _of_hosts(block: Block, part: str, figure: str) -> float | None:
+def _of_hosts(block: Block, part: str, figure: str, accelerators: int) -> float | None:
     """The worst of this host and those observed elsewhere.
 
-    Engine hosts must tell; a host that only sends requests need not have what is asked for, unless
-    it is the only one that is observed. A block that does not say what this host is takes it for
-    one that only sends, where an engine is elsewhere.
+    Engine hosts must tell, each of at least so many ``accelerators``; a host that only sends
+    requests need not have what is asked for, unless it is the only one that is observed. A block
+    that does not say what this host is takes it for one that only sends, where an engine is
+    elsewhere.
     """
+
+    def told(host: Mapping[str, Any]) -> float | None:
+        found: Mapping[str, Any] = host.get(part) or {}
+        enough = not accelerators or (value(found, "accelerators_told") or 0) >= accelerators
+        return value(found, figure) if enough else None
+
     elsewhere: Mapping[str, Mapping[str, Any]] = block.get("hosts") or {}
     every: list[Mapping[str, Any]] = [block.get("host") or {}, *elsewhere.values()]
-    must = [value(h.get(part), figure) for h in every if h.get("group") == "engines"]
-    may = [value(h.get(part), figure) for h in every if h.get("group") != "engines"]
-    if not must:
-        must, may = may[:1], may[1:]
+    engines = [h for h in every if h.get("group") == "engines"]
+    others = [h for h in every if h.get("group") != "engines"]
+    if not engines:
+        engines, others = others[:1], others[1:]
+    must = [told(h) for h in engines]
+    may = [value(h.get(part), figure) for h in others]
     if None in must:
         return None
     return max(v for v in (*must, *may) if v is not None)

@@ -36,18 +36,16 @@ def read_cpu_throttling(
 
 
 def throttling_of(host: Rows) -> Mapping[str, Any]:
-    """``{"looks", "throttled_looks", "share", "accelerators"}`` over the block.
+    """Over the block: ``looks, throttled_looks, share, accelerators, accelerators_told``.
 
     A look is one value of one accelerator, or one interval of the processors' count of events; it
     is throttled where the tool says so, or where the count grew. ``share`` is None without a look.
+    ``accelerators_told`` are those of which a tool said whether they are throttled: not every tool
+    does, and processors that were not slowed down say nothing of them.
     """
-    values = [
-        value
-        for source in host.sources()
-        if source.startswith("accelerator:")
-        for _, value in host.series(source, "throttled")
-    ]
-    accelerators = len({s for s in host.sources() if s.startswith("accelerator:")})
+    accelerators = {s for s in host.sources() if s.startswith("accelerator:")}
+    each = {source: [v for _, v in host.series(source, "throttled")] for source in accelerators}
+    values = [value for told in each.values() for value in told]
     events = [value for _, value in host.series("host", _EVENTS)]
     looks = len(values) + max(0, len(events) - 1)
     slow = sum(1 for v in values if v) + sum(1 for a, b in pairwise(events) if b != a)
@@ -55,5 +53,6 @@ def throttling_of(host: Rows) -> Mapping[str, Any]:
         "looks": looks,
         "throttled_looks": slow,
         "share": slow / looks if looks else None,
-        "accelerators": accelerators,
+        "accelerators": len(accelerators),
+        "accelerators_told": sum(1 for told in each.values() if told),
     }
