@@ -121,7 +121,12 @@ def write_bundle(root: Path, requests: int) -> int:
                 table = _table(contract, session, cell, n, count, noise)
                 with request_writer(journal.block_dir(n) / "requests.parquet") as writer:
                     writer.write_table(table)
-                journal.finish_block(n, _block(contract, n, number, session, cell, count))
+                block = _block(contract, n, number, session, cell, count)
+                block["client"] |= {
+                    "started_ns": int(table["scheduled_ns"].to_numpy().min()),
+                    "ended_ns": int(table["end_ns"].to_numpy().max()),
+                }
+                journal.finish_block(n, block)
                 n, rows = n + 1, rows + count
         journal.write_bytes("verdict.json", adjudicate(root).verdict_json)
         journal.seal(previous_manifest_sha256=None, kvgate_version="0.0.bench")
@@ -156,7 +161,7 @@ def _table(
     stamps = np.concatenate([first[:, None], first[:, None] + np.cumsum(gaps, axis=1)], axis=1)
     whole = pa.array(np.arange(count + 1, dtype=np.int32) * tokens)
     columns: dict[str, Any] = {
-        "request_id": [f"{n}-{i}" for i in range(count)],
+        "request_id": [f"b{n}-{i}" for i in range(count)],
         "load_host": ["bench"] * count,
         "prompt_digest": [f"p{i}" for i in range(count)],
         **dict.fromkeys(("intended_ns", "scheduled_ns", "connected_ns", "sent_ns"), sent),

@@ -316,6 +316,10 @@ class Story:
             "cell": {"workload": "probe", "level": 2}, "requests_planned": len(frame),
             "requests_recorded": len(frame), "prompts": {"pool": "c", "first": 0, "count": 12},
         }  # fmt: skip
+        frame = frame.assign(request_id=[f"b{n}-{i}" for i in range(len(frame))])
+        block["client"] |= {
+            "started_ns": int(frame["scheduled_ns"].min()), "ended_ns": int(frame["end_ns"].max()),
+        }  # fmt: skip
         attempts = block["calibration"]["attempts"]
         block["calibration"]["attempts"] = [attempt | {"level": 2} for attempt in attempts]
         delta = block["observation"]["targets"]["engine"]["increase"]["delta"]

@@ -112,7 +112,7 @@ def requests() -> pd.DataFrame:
         sent = S * (1 + i // LEVEL)
         stamps = [sent + 100_000_000 + 1_000_000 * k for k in range(OUTPUT)]
         rows.append({
-            "request_id": f"r{i}", "load_host": "h", "prompt_digest": f"p{i}",
+            "request_id": f"b3-{i}", "load_host": "h", "prompt_digest": f"p{i}",
             "intended_ns": sent, "scheduled_ns": sent, "connected_ns": sent, "sent_ns": sent,
             "first_byte_ns": stamps[0], "first_token_ns": stamps[0], "first_text_ns": stamps[0],
             "last_token_ns": stamps[-1], "end_ns": stamps[-1], "token_ns": stamps,
@@ -166,5 +166,8 @@ def broken(
         block["moved"] = {"bytes": moved}
     block = json.loads(json.dumps(block))
     frame = requests()
+    block["client"] |= {
+        "started_ns": int(frame["scheduled_ns"].min()), "ended_ns": int(frame["end_ns"].max()),
+    }  # fmt: skip
     found = conditions(CONTRACT, block, frame, block_statistics(frame, LEVEL))
     return {c.name: c for c in found if c.ok is not True}
