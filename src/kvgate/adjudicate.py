@@ -87,7 +87,8 @@ def adjudicate(root: Path) -> Judged:
         raise CannotMeasure(
             f"the sealed contract is not usable: {error.message}",
             where=error.where,
-            remedy="judge with the version that measured (campaign.json names it)",
+            remedy="kvgate verify says whether it was changed; else judge with the version that "
+            "measured (campaign.json names it)",
         ) from error
     campaign = campaign_facts(
         bundle.campaign, where=str(root), signers=contract.parties.signers

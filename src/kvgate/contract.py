@@ -141,12 +141,28 @@ class Contract(Frozen):
         it, numbers do, and a later version of kvgate with more keys does not either."""
         return self._digest
 
+    @property
+    def placeholders(self) -> tuple[str, ...]:
+        """Names of an example that the parties have not replaced yet; with one, no gate opens."""
+        parties = self.parties
+        named = (
+            self.seed, *self.appliance.serials,
+            parties.buyer.en, parties.vendor.en, parties.site.en,
+        )  # fmt: skip
+        return tuple(name for name in named if "EXAMPLE" in name or "to be named" in name)
+
     @model_validator(mode="after")
     def _consistent(self) -> Contract:
         gates = {number: self.gate(number) for number in self.gates}
         axes = {axis: dict(getattr(self, axis)) for axis in AXES}
+        days = 7 * self.campaign.weeks
         found = next(
             itertools.chain(
+                (
+                    (f"gate{n}.deadline_day", f"the campaign ends on day {days}")
+                    for n, terms in gates.items()
+                    if terms.deadline_day > days
+                ),
                 unfit_workloads(self.workloads, self.model.chunk_tokens),
                 inconsistencies(gates, self.arms, self.workloads, axes),
             ),

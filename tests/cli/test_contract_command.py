@@ -21,6 +21,15 @@ def test_a_good_contract_is_named_with_its_digest(kvgate: Run) -> None:
     assert told["clauses"]["1"][0] == "G1.1"
 
 
+def test_what_the_parties_have_not_filled_in_is_listed(kvgate: Run) -> None:
+    assert "to be filled in" not in kvgate("contract", "check", CONTRACT).out
+    lab = CONTRACT.with_name("fx100-mi308x.toml")
+    wanted = load_contract(lab).placeholders
+    assert wanted
+    assert f"before a gate opens: {', '.join(wanted)}" in kvgate("contract", "check", lab).out
+    assert json.loads(kvgate("contract", "check", lab, "--json").out)["placeholders"] == [*wanted]
+
+
 @pytest.mark.parametrize("prefixes, share, weak", [(1, 100 * 0.75 / 48, True), (12, 18.75, False)])
 def test_a_cell_that_hardly_asks_the_store_is_warned_of(
     kvgate: Run, tmp_path: Path, prefixes: int, share: float, weak: bool

@@ -54,6 +54,7 @@ def changed(old: str, new: str, nth: int = 0) -> tuple[str, int]:
         ('id = "G3.2"', 'id = "third"', 0, 'gate and number, as "G3.1"'),
         ('id = "rehearsal"', 'id = "My Lab"', 0, "a name of small letters"),
         ("deadline_day = 49", "deadline_day = 14", 0, "day 14 is before the gate before's, day 21"),
+        ("deadline_day = 70", "deadline_day = 71", 0, "the campaign ends on day 70"),
         ('serials = ["SIM-FX100-0001"]', "serials = []", 0, "must not be empty"),
         ('seed = "', 'seed = ""  # "', 0, "at least 1 character"),
         ("weeks = 10", "weeks = 0", 0, "greater than 0"),

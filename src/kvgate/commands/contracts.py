@@ -30,6 +30,7 @@ def check(
     if json_output:
         document({"file": file, "id": contract.id, "digest": contract.digest,
                   "rehearsal": contract.rehearsal, "clauses": clauses,
+                  "placeholders": contract.placeholders,
                   "store_shares": [{"gate": s.gate, "workload": s.workload, "level": s.level,
                                     "share": s.share, "weak": s.weak}
                                    for s in store_shares(contract)]})  # fmt: skip
@@ -40,6 +41,8 @@ def check(
     say(f"digest {contract.digest}")
     for line in store_share_lines(contract):
         say(line)
+    if contract.placeholders:
+        say(f"still to be filled in before a gate opens: {', '.join(contract.placeholders)}")
 
 
 def store_share_lines(contract: Contract) -> Iterator[str]:

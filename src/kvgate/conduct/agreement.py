@@ -17,10 +17,9 @@ def check_agreement(contract: Contract, inventory: Inventory, faults: tuple[str,
             where=inventory.path,
             remedy="use a contract and an inventory of the same kind",
         )
-    placeholder = _placeholder(contract)
-    if placeholder and not contract.rehearsal:
+    if contract.placeholders and not contract.rehearsal:
         raise UsageError(
-            f"the contract still holds the placeholder {placeholder!r}",
+            f"the contract still holds placeholders: {', '.join(contract.placeholders)}",
             where=f"contract {contract.id}",
             remedy="put in what both parties agreed on; lines marked EXAMPLE are to be set",
         )
@@ -52,13 +51,3 @@ def check_agreement(contract: Contract, inventory: Inventory, faults: tuple[str,
             )
     for terms in contract.parallelism.values():
         inventory.ports_of_engines(terms.instances)
-
-
-def _placeholder(contract: Contract) -> str:
-    """The first name of an example that nobody has replaced; empty where there is none."""
-    parties = contract.parties
-    named = (
-        contract.seed, *contract.appliance.serials,
-        parties.buyer.en, parties.vendor.en, parties.site.en,
-    )  # fmt: skip
-    return next((t for t in named if "EXAMPLE" in t or "to be named" in t), "")
