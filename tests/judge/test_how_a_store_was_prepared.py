@@ -12,7 +12,7 @@ from kvgate.contract import Contract
 from kvgate.verdict import About
 
 from .builders import contract
-from .test_validity import LEVEL, TOKENS, broken, checked, edited, good, requests
+from .test_validity import FILL, LEVEL, TOKENS, broken, checked, edited, good, requests
 
 
 @pytest.mark.parametrize("to, ok", [(0, False), (TOKENS * 2, False), (None, None), (..., None)])
@@ -24,6 +24,28 @@ def test_a_store_that_never_said_that_it_holds_the_prompts_was_not_primed(
         "acknowledged": (ok, About.ENVIRONMENT)
     }
     assert "acknowledged" not in {c.name for c in checked(good() | {"kind": "miss"})}
+
+
+@pytest.mark.parametrize("by, then, now, ok", [
+    ("used_bytes", 1000, 2000, True), ("used_bytes", 2000, 2000, False), (None, 1000, 2000, False),
+    ("used_bytes", None, 2000, False), ("used_bytes", 1000, None, False),
+])  # fmt: skip
+def test_a_store_that_began_anew_takes_back_nothing_of_what_it_said_when_it_was_primed(
+    by: str | None, then: int | None, now: int | None, ok: bool
+) -> None:
+    """As a store inside an engine does: its page tells what that process took, not what lies
+    behind it."""
+    block = good() | {"primed_by": by, "primed_started_ms": then}
+    store = block["observation"]["targets"]["store-appliance"]
+    store["before"] = {"stored_tokens": 5, "process_start_time_ms": now, **FILL}
+    assert ("acknowledged" not in broken(block)) is ok
+    # For what it then does not give it is not blamed: who lost it cannot be told.
+    block["observation"]["targets"]["engine"]["increase"]["delta"] |= {
+        "prompt_tokens_external": 0, "prompt_tokens_computed": TOKENS,
+    }  # fmt: skip
+    store["increase"]["delta"] |= {"bytes_read": 0}
+    block["moved"] = {"bytes": 0}
+    assert broken(block)["declared_source"].about is About.ENVIRONMENT
 
 
 def filled(least: float | None, most: float | None, capacity: int | None = None) -> Contract:

@@ -193,7 +193,8 @@ class Stage:
         running = self.bring_up(arm, *faults)
         n, self._blocks = self._blocks, self._blocks + 1
         primed = self._primed.get(arm, Primed(0))
-        place = Place(n, 0, session(pool, role, pair), primed.tokens, primed.by)
+        place = Place(n, 0, session(pool, role, pair), primed.tokens, primed.by,
+                      primed.started_ms)  # fmt: skip
         with beside(self._when_busy(n, during)):
             block = measure_block(self.bench, running, place, self.cell)
         frame = read_requests(self.root / f"g3-001/blocks/{n}/requests.parquet")

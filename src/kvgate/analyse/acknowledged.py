@@ -79,6 +79,24 @@ def had_acknowledged(
     return block.get("primed_by") in COUNTS
 
 
+def was_acknowledged(
+    block: Mapping[str, Any], store: str, share: float, kv_bytes_per_token: int
+) -> bool:
+    """Whether a store that was primed has said so: before the block, or when it was primed.
+
+    A store inside an engine begins anew with it and then tells only of what it took since; what it
+    says is less than what lies behind it. That takes nothing back where another process said that
+    it has the prompts. It is not enough to blame a store for what it then does not give
+    (:func:`had_acknowledged`): who lost it cannot be told.
+    """
+    if had_acknowledged(block, store, share, kv_bytes_per_token):
+        return True
+    then = value(block, "primed_started_ms")
+    now = before(block, store, "process_start_time_ms")
+    told = bool(value(block, "primed_tokens")) and block.get("primed_by") in TAKES
+    return told and seen(block, store) and None not in (then, now) and then != now
+
+
 def asked_tokens(block: Mapping[str, Any], store: str) -> float | None:
     """The tokens for which a store was asked in a block.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from kvgate.analyse.acknowledged import asked_tokens, had_acknowledged
+from kvgate.analyse.acknowledged import asked_tokens, had_acknowledged, was_acknowledged
 from kvgate.analyse.checks import Block, at_least, at_most, coverage_of, ratio
 from kvgate.analyse.counters import (
     ENGINE,
@@ -102,7 +102,7 @@ def _prepared(
     about = About.ENVIRONMENT if seen(block, store) else mine
     # A file of another tool says nothing of priming; its own conditions say what that leaves open.
     if restores and block.get("imported") is None:
-        had = had_acknowledged(
+        had = was_acknowledged(
             block, store, limits.acknowledged_share_at_least, contract.model.kv_bytes_per_token
         )
         known = seen(block, store) and value(block, "primed_tokens") is not None

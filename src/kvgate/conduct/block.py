@@ -70,13 +70,15 @@ class Bench:
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a block stands in the run: its number, its session, and what its store was primed
-    with; ``primed_by`` is the counter that acknowledged it."""
+    with; ``primed_by`` is the counter that acknowledged it, ``primed_started_ms`` when the process
+    began that did (Unix time)."""
 
     n: int
     session_number: int
     session: Session
     primed_tokens: int
     primed_by: str | None = None
+    primed_started_ms: int | None = None
 
 
 def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Mapping[str, Any]:
@@ -135,6 +137,7 @@ def measure_block(bench: Bench, arm: RunningArm, place: Place, cell: Cell) -> Ma
         "prompts": {"pool": prompts.pool, "first": prompts.first, "count": prompts.count},
         "primed_tokens": place.primed_tokens,
         "primed_by": place.primed_by,
+        "primed_started_ms": place.primed_started_ms,
         "stores_stay_up": bench.inventory.stores_stay_up,
         "started_at": started_at,
         "duration_s": duration_s * bench.inventory.time_scale,

@@ -215,7 +215,7 @@ class Sessions:
     def _cells(self, session: Session, arm: RunningArm, noted: dict[str, Any], title: str) -> None:
         bench = self._bench
         primed = self._primed.get(arm.store or "")
-        tokens, by = (0, None) if primed is None else (primed.tokens, primed.by)
+        primed = primed or Primed(0)
         last_kind = ""
         for cell in session.cells:
             kind = bench.contract.workloads[cell.workload].kind
@@ -223,7 +223,10 @@ class Sessions:
             if kind != "warm" and last_kind:
                 self._arms.reset_engine_cache(session.setup)
             n = next(self._numbers)
-            block = measure_block(bench, arm, Place(n, noted["number"], session, tokens, by), cell)
+            place = Place(
+                n, noted["number"], session, primed.tokens, primed.by, primed.started_ms
+            )  # fmt: skip
+            block = measure_block(bench, arm, place, cell)
             noted["blocks"][str(n)] = block_digests(bench.journal.root, n)
             self._write_plan()
             bench.progress.step()

@@ -198,6 +198,7 @@ def _run(
         "prompts": asdict(pool),
         "primed_tokens": primed.tokens,
         "primed_by": primed.by,
+        "primed_started_ms": primed.started_ms,
         "client": load.report,
         "calibration": calibration,
         "load_state": load.state,
