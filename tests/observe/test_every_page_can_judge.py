@@ -44,6 +44,22 @@ def test_a_store_of_each_page_acknowledges_what_it_took_and_only_that(page: str)
         assert says(EMPTY, PRIMED | {"pending_chunks": 1.0}, TOKENS) is False
 
 
+@pytest.mark.parametrize("again, rest, ok", [
+    (TOKENS, 0, True), (TOKENS // 4, 3 * TOKENS // 4, True), (TOKENS // 2, 0, False),
+])  # fmt: skip
+def test_a_store_that_began_anew_and_gives_what_it_had_holds_it(
+    again: int, rest: int, ok: bool
+) -> None:
+    """Its page says what this process took; what it gives beyond that lies behind it."""
+    now = EMPTY | {
+        "used_bytes": rest * KV, "stored_tokens": rest, "hit_tokens": again, "bytes_written": 0.0,
+    }  # fmt: skip
+    assert acknowledged(EMPTY, now, TOKENS, 0.9, KV) is ok
+    # One that said what it held is taken at its word: what it gave was of that.
+    full = EMPTY | {"stored_tokens": 0.6 * TOKENS, "used_bytes": 0.6 * TOKENS * KV}
+    assert acknowledged(full, full | {"hit_tokens": 0.4 * TOKENS}, TOKENS, 0.9, KV) is False
+
+
 @pytest.mark.parametrize("page", STORES)
 def test_a_cold_restore_can_be_valid_with_each_store_page(page: str) -> None:
     assert broken("vllm-by-source", page, RESTORED, TOKENS) == {}

@@ -49,11 +49,35 @@ def taken_tokens(then: Said, now: Said, kv_bytes_per_token: int) -> float | None
     if name is None:
         return None
 
-    def growth(counter: str) -> float:
-        end = in_tokens(now, counter, kv_bytes_per_token) or 0.0
-        return max(0.0, end - (in_tokens(then, counter, kv_bytes_per_token) or 0.0))
+    return _growth(then, now, name, kv_bytes_per_token) + given_tokens(
+        then, now, kv_bytes_per_token
+    )
 
-    return growth(name) + max(growth("hit_tokens"), growth("bytes_read"))
+
+def given_tokens(then: Said, now: Said, kv_bytes_per_token: int) -> float:
+    """Tokens that a store gave between two looks; 0 where its page does not say."""
+    return max(
+        _growth(then, now, name, kv_bytes_per_token) for name in ("hit_tokens", "bytes_read")
+    )
+
+
+def lies_behind(then: Said, now: Said, kv_bytes_per_token: int) -> float | None:
+    """The tokens that are known to lie in a store after prompts that differ were sent to it, each
+    once; None where it never says what it holds.
+
+    A store inside an engine begins anew with it and tells only of what it took since. It gives
+    itself away by giving more than it said to hold: what it gave then lies there as well.
+    """
+    held, given = held_tokens(now, kv_bytes_per_token), given_tokens(then, now, kv_bytes_per_token)
+    if held is None:
+        return None
+    return held + given if given > (held_tokens(then, kv_bytes_per_token) or 0.0) else held
+
+
+def _growth(then: Said, now: Said, name: str, kv_bytes_per_token: int) -> float:
+    """How far a counter of tokens or bytes rose, in tokens."""
+    end = in_tokens(now, name, kv_bytes_per_token) or 0.0
+    return max(0.0, end - (in_tokens(then, name, kv_bytes_per_token) or 0.0))
 
 
 def is_busy(counters: Said) -> bool:

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from kvgate.analyse.acknowledged import Said, held_tokens, is_busy, taken_tokens, witness
+from kvgate.analyse.acknowledged import (
+    Said,
+    held_tokens,
+    is_busy,
+    lies_behind,
+    taken_tokens,
+    witness,
+)
 from kvgate.analyse.counters import value
 from kvgate.conduct.block import CLIENT_GRACE_S, Bench, block_job
 from kvgate.contract import CellPlan
@@ -191,7 +198,7 @@ def acknowledged(
     taken = taken_tokens(then, now, kv_bytes_per_token)
     if taken is None:
         return None
-    held = held_tokens(now, kv_bytes_per_token)
+    held = lies_behind(then, now, kv_bytes_per_token)
     enough = share * tokens
     return taken >= enough and (held is None or held >= enough) and not is_busy(now)
 
